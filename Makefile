@@ -16,7 +16,7 @@ WORKERS ?= 2# concurrent test processes; each may start its own etcd and kube-ap
 ARGS ?=# additional arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
 # Tests that need neither root nor other programs, with fewer seeds and histories.
-QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
+QUICK := not versions and not vm and not etcd and not kube and not ovn and not lab and not root and not slow
 SAMPLE := NETLOOM_TEST_PROFILE=quick NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
 
 BIN := .venv/bin
@@ -37,7 +37,7 @@ demo: setup lab-setup  ## run a demo: networks of a small company on three virtu
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old clientgo  ## run all tests against the real programs, and check their coverage
+test: test-setup kube kubectl-old clientgo gobgp  ## run all tests against the real programs, and check their coverage
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: coverage is not checked with ARGS',tools/coverage-gate)
@@ -47,7 +47,7 @@ test-quick: setup  ## run the tests that need neither root nor other programs, i
 	@$(SAMPLE) $(PYTEST) -n $(WORKERS) --dist worksteal -m '$(QUICK)' --ignore tests/docs --ignore tests/e2e -q $(ARGS)
 
 .PHONY: test-versions
-test-versions: test-setup kubectl-old  ## run the tests against other versions of Kubernetes, etcd, OVN and Open vSwitch
+test-versions: test-setup kubectl-old  ## run the tests against other versions of Kubernetes, etcd, OVN, Open vSwitch and FRR
 	@tools/system-packages versions
 	@tools/ovn-root $(OVN_NEWER) >/dev/null
 	@tools/ovn-root $(OVN_NEWEST) >/dev/null
@@ -56,6 +56,12 @@ test-versions: test-setup kubectl-old  ## run the tests against other versions o
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
 	@$(MAKE) --no-print-directory test-uvicorn test-python
+
+.PHONY: test-vm
+test-vm: setup  ## run the tests that need a kernel with netem, in a virtual machine
+	@tools/system-packages vm
+	@tools/vm-kernel >/dev/null
+	@$(PYTEST) -m vm -n0 tests/vm $(ARGS)
 
 .PHONY: test-python
 test-python: setup  ## run the tests that need no other program with the newest Python (or PYTHON=3.12)
@@ -81,8 +87,8 @@ check: setup  ## check format, lint, types, layers, dead code, the lock file and
 	@find src -name '*.py' -not -path '*/ovsdb/rows/*' -exec wc -l {} + | awk '$$1 > 400 && $$2 != "total" { print "make: long module: " $$2 ": " $$1 " lines" }'
 
 .PHONY: bench
-bench: setup lab-setup kube  ## run the benchmarks, compared with the real kube-apiserver and others
-	@tools/system-packages test
+bench: setup lab-setup kube gobgp  ## run the benchmarks, compared with the real kube-apiserver and others
+	@tools/system-packages test bench
 	@NETLOOM_GO=$$(tools/go 1.22) $(BIN)/python -m bench $(ARGS)
 
 .PHONY: kube
@@ -92,6 +98,10 @@ kube: setup  ## build the Kubernetes programs for the tests, once, into the cach
 .PHONY: clientgo
 clientgo: setup kube  ## build the client-go program for the tests, once for each version of its sources, into the cache
 	@tools/clientgo >/dev/null
+
+.PHONY: gobgp
+gobgp: setup  ## build GoBGP for the tests, once, into the cache
+	@tools/gobgp/build >/dev/null
 
 .PHONY: docs
 docs: setup  ## check the documentation: links, commands, examples

@@ -19,6 +19,9 @@ def main() -> None:
         "hostile": _hostile,
         "clients": _clients,
         "watches": _watches,
+        "bgp": _bgp,
+        "evpn": _evpn,
+        "sandbox": _sandbox,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -68,6 +71,25 @@ def _hostile() -> bool:
     from bench import hostile
 
     return show("with hostile clients", "without", hostile.rows())
+
+
+def _evpn() -> bool:
+    from bench import evpn
+
+    return show("EVPN", "a watch", evpn.rows())
+
+
+def _sandbox() -> bool:
+    from bench import sandbox
+
+    return show("a sandbox of 20 hosts", "mininet", sandbox.rows())
+
+
+def _bgp() -> bool:
+    from bench import bgp
+
+    kept = [show(name, beside, rows) for name, beside, rows in bgp.tables()]
+    return all(kept)
 
 
 def _clients() -> bool:

@@ -6,6 +6,7 @@ one process starts the one and another the other. Within these, and in between, 
 """
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from tests.support import kubectl as kubectl_support
 from tests.support.etcd import Etcd
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
+
+# Libraries that tests compare with install eventlet, and others use it when it is there; it warns at every fork of the
+# process that has imported it. What needs it (RPC over RabbitMQ) is tested in processes of its own.
+sys.modules["eventlet"] = None  # type: ignore[assignment]
 
 # No test fails because the machine is slow. In CI the examples are the same every time: searching for new ones, and
 # keeping those that failed, is for developers' machines.

@@ -18,7 +18,7 @@ TREE = Path(__file__).parent.parent
 UNITS = sorted((TREE / "deploy/systemd").glob("*.service"))
 STRICT = "deploy-strict"
 ENFORCE = "pod-security.kubernetes.io/enforce"
-EXPOSED = {"netloom-agent": 3.0}
+EXPOSED = {"netloom-agent": 3.0, "netloom-speaker": 2.0}
 """How exposed a unit may be, of 10, as systemd counts: an agent changes the node's network."""
 
 
@@ -41,7 +41,7 @@ def test_a_unit_is_right_and_gives_away_little(unit: Path, tmp_path: Path) -> No
 
 def test_there_is_a_unit_for_each_process() -> None:
     assert {path.stem for path in UNITS} == {
-        f"netloom-{name}" for name in ("serve", "apiserver", "controller", "agent")
+        f"netloom-{name}" for name in ("serve", "apiserver", "controller", "agent", "speaker", "vtep")
     }
 
 

@@ -15,7 +15,7 @@ from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, aud
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError, Unit
 from tests.cli.test_commands import apply, network
-from tests.control.host_world import FakeLinks, World
+from tests.control.host_world import FakeLinks, FakeRelays, World
 from tests.control.test_host import eventually, with_agent
 from tests.run.serving import Serving
 
@@ -42,6 +42,7 @@ def test_the_nodes_own_way_to_others_is_not_taken_by_a_repair() -> None:
         world.machine.add("", "uplink", "")
         look: Any = NodeInspection.__new__(NodeInspection)
         look.switch, look.links, look._name = agent.switch, FakeLinks(world.machine, world.random), "n1"
+        look.relays = FakeRelays(world.machine)
         ports = await look.ports()
         with pytest.raises(ProblemError, match="connects the node to other nodes"):
             await ports.ensure(PLAN)

@@ -10,6 +10,7 @@ import pytest
 
 from netloom.cli.diagnosis.doctor import MOST, lines
 from netloom.diagnose.doctor import addresses as doctor_addresses
+from netloom.diagnose.doctor import evpn as doctor_evpn
 from netloom.diagnose.doctor import nodes as doctor_nodes
 from netloom.diagnose.doctor import northbound as doctor_northbound
 from netloom.diagnose.doctor import southbound as doctor_southbound
@@ -69,7 +70,7 @@ def test_what_is_found_once_only_is_not_confirmed() -> None:
 
 def test_there_is_advice_for_everything_that_can_be_found() -> None:
     advised: list[Check] = []
-    for doctor in (doctor_addresses, doctor_southbound, doctor_nodes, doctor_northbound):
+    for doctor in (doctor_addresses, doctor_southbound, doctor_nodes, doctor_northbound, doctor_evpn):
         advised += doctor.ADVICE
     assert sorted(advised) == sorted(Check), "one for each"
 

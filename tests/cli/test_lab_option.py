@@ -25,6 +25,8 @@ CONNECTING = [
     "trace",
     "doctor",
     "version",
+    "evpn/summary",
+    "evpn/explain",
     "bench/attachments",
     "bench/clean",
 ]
@@ -70,3 +72,9 @@ def test_a_kubeconfig_takes_precedence(server: Serving, ns: str, lab: Path) -> N
 def test_a_directory_without_a_lab_is_one_clear_line(tmp_path: Path) -> None:
     answer = netloom("get", "networks", "--lab", tmp_path / "none", check=False)
     assert (answer.rc, f"no lab in {tmp_path / 'none'}" in answer.err) == (1, True)
+
+
+def test_of_several_sites_one_must_be_chosen(tmp_path: Path) -> None:
+    state.save(tmp_path, State(nodes=1, ovn=0, port=1, sites=2))
+    answer = netloom("get", "nodes", "--lab", tmp_path, check=False)
+    assert (answer.rc, f"has several sites: choose one, as --lab {tmp_path / 'site1'}." in answer.err) == (2, True)

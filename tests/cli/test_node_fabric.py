@@ -20,6 +20,16 @@ VTEP = 1
 WORLD = """
 {kind: Network, metadata: {name: red}, spec: {fabric: vxlan}, status: {vni: 10}}
 ---
+{kind: EVPNNetwork, metadata: {name: red}, spec: {network: red, speaker: main}, status: {forwarding: true, node: n2}}
+---
+kind: RemoteVTEP
+metadata: {name: red.198-51-100-1.10.0}
+spec: {evpnNetwork: red, network: red, node: n2, address: 198.51.100.1, vni: 77, localVNI: 10, macs: [{mac: "02:00:00:00:01:01", ips: [10.1.0.101, "fd01::101"]}]}
+---
+kind: RemoteVTEP
+metadata: {name: red.198-51-100-2.10.0}
+spec: {evpnNetwork: red, network: red, node: n1, address: 198.51.100.2, vni: 77, localVNI: 10, macs: [{mac: "02:00:00:00:02:01", ips: [10.1.0.102]}]}
+---
 {kind: Network, metadata: {name: green}, spec: {fabric: vxlan}, status: {vni: 11}}
 ---
 {kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 12}}
@@ -88,6 +98,14 @@ def test_a_packet_is_followed_through_the_tunnel_to_its_port(protocol: str, v6: 
         "node n1: through the tunnel to n2, VNI 10",
         "node n2: to the port of b",
     ]
+
+
+@pytest.mark.parametrize("address", ["10.1.0.101", "fd01::101"])
+def test_a_packet_to_another_site_is_followed_to_its_vtep(address: str) -> None:
+    hops, delivered, verdict = trace("a", address)
+    assert (delivered, verdict) == (True, "sent to another site, by its VTEP 198.51.100.1")
+    assert hops == ["node n1: from a, in Network red", "node n1: through the tunnel to VTEP 198.51.100.1, VNI 77"]
+    assert trace("a", "10.1.0.102")[1:] == (False, "dropped on n1: no port of the Network has the destination")
 
 
 def test_an_address_is_looked_for_in_the_senders_own_network() -> None:

@@ -39,10 +39,10 @@ def fill(cache: Cache[V], items: Iterable[Stored], revision: int) -> list[Change
     return cache.finish(listed, revision)
 
 
-def memory() -> MemoryStore:
+def memory(kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
     """Return an empty store whose time and chance are the simulation's."""
     loop = sim.current()
-    return MemoryStore(clock=lambda: NOON.timestamp() + loop.time(), random=Random(loop.random.random()))
+    return kind(clock=lambda: NOON.timestamp() + loop.time(), random=Random(loop.random.random()))
 
 
 def document(kind: Kind, name: str, spec: Document, namespace: str = "ns1", **metadata: Any) -> Document:

@@ -6,7 +6,7 @@ Everything lives on the simulated loop, so that a seed decides who comes first, 
 import asyncio
 import itertools
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,11 +25,14 @@ from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.memory.serving import Pipe, dial
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan import names
 from netloom.plan.node.hooks import OVERDUE
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.policy.impairment import NONE, Impairment, PortImpairment
 from netloom.plan.problem import ProblemError
 from netloom.run.config import AgentSettings
 from netloom.run.node.agent import Agent
+from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from tests.control.helpers import document
@@ -61,6 +64,7 @@ class Device:
     master: "Device | None" = None
     addresses: set[str] = field(default_factory=set)
     routes: set[tuple[str, str]] = field(default_factory=set)
+    netem: Impairment = NONE
 
     def link(self) -> Link:
         peer = self.peer.index if self.peer else 0
@@ -78,7 +82,21 @@ class Machine:
         """Whether some device has the underlay's address."""
         self.resolved: list[str] = []
         """The addresses towards which the next hop was asked for, in order."""
+        self.netem = False
+        """Whether the kernel has netem."""
+        self.relays: dict[str, tuple[str, tuple[int, int], PortImpairment]] = {}
+        """The processes between two devices, by the near one."""
+        self.identities: dict[str, str] = {}
+        """Of the namespaces that were created by an agent."""
         self._indexes = itertools.count(10)
+
+    def next_identity(self) -> str:
+        return f"netns-{next(self._indexes)}"
+
+    def add_space(self, path: str, identity: str = "") -> None:
+        self.spaces[path] = {}
+        if identity:
+            self.identities[path] = identity
 
     @property
     def node(self) -> dict[str, Device]:
@@ -97,12 +115,36 @@ class Machine:
         for space in self.spaces.values():
             for name in [name for name, one in space.items() if one is device or one is device.peer]:
                 del space[name]
+        alive = {one.index for one in self.node.values()}
+        self.relays = {near: one for near, one in self.relays.items() if alive.issuperset(one[1])}
         self.changed.set()
 
     def remove_space(self, path: str) -> None:
         for device in list(self.spaces.get(path, {}).values()):
             self.remove(device)
         self.spaces.pop(path, None)
+        self.identities.pop(path, None)
+
+
+class FakeRelays:
+    """What `Relays` does: processes that end with the devices of a `Machine`, and outlive the agent."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.on_end: Signal[[str]] = Signal()
+        self._machine = machine
+
+    def close(self) -> None:
+        pass
+
+    async def ensure(self, near: str, far: str, wanted: PortImpairment) -> None:
+        machine = self._machine
+        devices = machine.node[near].index, machine.node[far].index
+        machine.relays[near] = far, devices, wanted
+
+    def kill(self, near: str) -> None:
+        """End a relay."""
+        del self._machine.relays[near]
+        self.on_end(near)
 
 
 class FakeLinks:
@@ -121,7 +163,7 @@ class FakeLinks:
         await asyncio.sleep(self._random.uniform(0, 0.01))
 
     async def probe(self) -> dict[str, bool]:
-        return {"netem": False}
+        return {"netem": self._machine.netem, "packet": True}
 
     async def resolve(self, ips: Collection[str]) -> None:
         await self._rest()
@@ -156,11 +198,11 @@ class FakeLinks:
             self.counters.writes += 1
             device.master = bridge
 
-    async def up(self, name: str) -> None:
+    async def set_up(self, name: str, *, up: bool) -> None:
         await self._rest()
-        if not self._machine.node[name].up:
+        if self._machine.node[name].up != up:
             self.counters.writes += 1
-            self._machine.set_up(self._machine.node[name], up=True)
+            self._machine.set_up(self._machine.node[name], up=up)
 
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         await self._rest()
@@ -168,8 +210,10 @@ class FakeLinks:
 
     async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         await self._rest()
-        outer, there = self._machine.node.get(plan.device), self._machine.spaces.get(plan.netns)
+        outer, there = self._machine.node.get(plan.outer), self._machine.spaces.get(plan.netns)
         if there is not None and (outer is None or there.get(plan.inner) is not outer.peer):
+            return None
+        if plan.relayed and plan.device not in self._machine.node:
             return None
         return self._pair(plan, given)
 
@@ -177,7 +221,7 @@ class FakeLinks:
         machine = self._machine
         if plan.netns not in machine.spaces:
             raise ProblemError("NamespaceMissing", f"there is no network namespace at {plan.netns}")
-        outer = machine.node.get(plan.device)
+        outer = machine.node.get(plan.outer)
         if outer and outer.alias != plan.uid:
             raise ProblemError("NameTaken", "taken")
         if outer and machine.spaces[plan.netns].get(plan.inner) is not outer.peer:
@@ -186,15 +230,27 @@ class FakeLinks:
         if outer is None:
             if plan.inner in machine.spaces[plan.netns]:
                 raise ProblemError("NameTaken", "taken inside")
-            outer = machine.add("", plan.device, "veth", alias=plan.uid, up=True)
+            outer = machine.add("", plan.outer, "veth", alias=plan.uid, up=True)
             outer.peer = machine.add(plan.netns, plan.inner, "veth", mac=plan.mac, mtu=plan.mtu, peer=outer)
             self.counters.writes += 1
         assert outer.peer is not None
-        if not outer.up:
+        if outer.up == plan.link_down:
             self.counters.writes += 1
-            machine.set_up(outer, up=True)
+            machine.set_up(outer, up=not plan.link_down)
         self._configure(outer.peer, plan, given)
-        return outer.link()
+        wanted = PortImpairment() if plan.impairment is None or plan.relayed else plan.impairment
+        for device, asked in ((outer.peer, wanted.sent), (outer, wanted.received)):
+            self.counters.writes += device.netem != asked
+            device.netem = asked
+        return self._relayed(plan) if plan.relayed else outer.link()
+
+    def _relayed(self, plan: PortPlan) -> Link:
+        machine, (name, peer) = self._machine, names.relay(plan.mac)
+        if name not in machine.node:
+            end = machine.add("", name, "veth", alias=plan.uid, up=True)
+            end.peer = machine.add("", peer, "veth", peer=end, up=True)
+            self.counters.writes += 1
+        return machine.node[name].link()
 
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
         await self._rest()
@@ -211,14 +267,32 @@ class FakeLinks:
             self.counters.writes += 1
             self._machine.remove(found)
 
+    async def namespace(self, path: str, root: str) -> str:
+        await self._rest()
+        return self._machine.identities.get(path, "foreign") if path in self._machine.spaces else ""
+
+    async def create_namespace(self, path: str, root: str, record: Callable[[str], Awaitable[None]]) -> None:
+        await self._rest()
+        identity = self._machine.next_identity()
+        await record(identity)
+        await self._rest()
+        assert path not in self._machine.spaces, "a namespace is there already"
+        self._machine.add_space(path, identity)
+
+    async def remove_namespace(self, path: str, root: str, identity: str) -> None:
+        await self._rest()
+        if self._machine.identities.get(path) == identity:
+            self._machine.remove_space(path)
+
     async def pairs(self) -> dict[str, str]:
         await self._rest()
         return {name: one.alias for name, one in self._machine.node.items() if one.alias}
 
     def _configure(self, device: Device, plan: PortPlan, given: Collection[str]) -> None:
         addresses = (device.addresses - set(given)) | set(plan.addresses)
-        routes = {(one.to, one.via) for one in plan.routes}
-        wanted = (plan.mac, plan.mtu, True, addresses, routes)
+        up = not plan.link_down or plan.inner != plan.device
+        routes = {(one.to, one.via) for one in plan.routes if up}
+        wanted = (plan.mac, plan.mtu, up, addresses, routes)
         if (device.mac, device.mtu, device.up, device.addresses, device.routes) != wanted:
             self.counters.writes += 1
             device.mac, device.mtu, device.up, device.addresses, device.routes = wanted
@@ -426,6 +500,7 @@ class World:
             [REMOTE], owner="netloom", random=Random(self.random.random()), dial=dial(self.reachable, self.pipes)
         )
         links = FakeLinks(self.machine, self.random)
+        self.relays = FakeRelays(self.machine)
         self.agent = Agent(
             settings,
             self.store,
@@ -433,6 +508,7 @@ class World:
             clock=lambda: datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=sim.current().time()),
             switch=switch,
             links=cast("Links", links),
+            relays=self.relays,
             flows=self.flows,
             programs=self.programs,
         )

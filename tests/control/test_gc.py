@@ -14,7 +14,7 @@ from netloom.control.runtime.manager import Manager
 from netloom.errors import NotFound, Unreachable
 from netloom.model.document import Document, OwnerReference
 from netloom.model.kind import Kind
-from netloom.model.registry import EVENT, IP_LOCK, LEASE, NETWORK, NODE
+from netloom.model.registry import EVENT, EVPN_NETWORK, IP_LOCK, LEASE, NETWORK, NODE, REMOTE_VTEP
 from netloom.store.base import Propagation, Store, Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, fill, lock, memory, network, owner_reference, run
@@ -58,6 +58,24 @@ def test_what_is_owned_goes_with_its_owner_and_what_is_owned_by_that_too() -> No
             await store.delete(NETWORK, "ns1", "owner")
         assert await there(store) == ["free"]
         assert await there(store, NETWORK) == []
+
+    run(main())
+
+
+def test_what_a_speaker_has_learned_goes_with_the_evpn_network() -> None:
+    async def main() -> None:
+        store = memory()
+        owners = [
+            await store.create(EVPN_NETWORK, document(EVPN_NETWORK, name, {"network": "blue", "speaker": "main"}))
+            for name in ("one", "other")
+        ]
+        for owner in owners:
+            learned = document(REMOTE_VTEP, f"{owner.name}.192-0-2-7.10.0", {"evpnNetwork": owner.name})
+            learned["metadata"]["ownerReferences"] = [owner_reference(owner)]
+            await store.create(REMOTE_VTEP, learned)
+        async with collecting(store):
+            await store.delete(EVPN_NETWORK, "ns1", "one")
+        assert await there(store, REMOTE_VTEP) == ["other.192-0-2-7.10.0"]
 
     run(main())
 

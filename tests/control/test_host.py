@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from netloom.errors import NetloomError
+from netloom.errors import Conflict, NetloomError
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
 from netloom.sim import loop as sim
@@ -63,7 +63,8 @@ async def check(world: World) -> None:
         assert row["external_ids"]["netloom-uid"] == one["metadata"]["uid"]
         device = world.machine.node[status["ifcName"]]
         assert world.daemons.held[device.name] is device
-        assert device.up
+        cut = one["spec"].get("linkDown", False)
+        assert device.up is not cut
         if port["type"] == "existing":
             assert device.master is None
             continue
@@ -71,12 +72,24 @@ async def check(world: World) -> None:
             assert device.peer is world.machine.spaces[port["netns"]][port["name"]]
             device = device.peer
         assert device.addresses == set(status["ips"])
-        assert device.routes == {("0.0.0.0/0", "10.0.0.1")}
+        # A device that is down has no routes; the inner end of a pair is never set down.
+        assert device.routes == (set() if cut and port["type"] == "internal" else {("0.0.0.0/0", "10.0.0.1")})
         assert device.mac == status["mac"]
     devices = {one["status"]["ifcName"] for one in wished.values()}
     assert {name for name in world.machine.node if name.startswith("nl")} == devices - set(NICS)
     for name in set(NICS) - devices:
         assert world.machine.node[name].master is world.machine.node["lin0"]
+
+
+async def cut(world: World, name: str, *, down: bool) -> None:
+    while True:
+        one = (await world.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()
+        one["spec"]["linkDown"] = down
+        try:
+            await world.store.update(NETWORK_ATTACHMENT, one)
+        except Conflict:
+            continue
+        return
 
 
 def with_agent(
@@ -110,7 +123,21 @@ async def churn(world: World, group: asyncio.TaskGroup) -> None:
     ports: dict[str, dict[str, str]] = {}
     for at in range(2, 40):
         match random.choice(
-            ("attach", "attach", "attach", "detach", "kill", "crash", "cut", "space", "remove", "down", "nic", "wait")
+            (
+                "attach",
+                "attach",
+                "attach",
+                "detach",
+                "kill",
+                "crash",
+                "cut",
+                "space",
+                "remove",
+                "down",
+                "link",
+                "nic",
+                "wait",
+            )
         ):
             case "attach":
                 ports[f"a{at}"] = port(random, at, ports.values())
@@ -136,6 +163,8 @@ async def churn(world: World, group: asyncio.TaskGroup) -> None:
                 world.remove_port(random.choice(interfaces))
             case "down":
                 world.machine.set_up(random.choice(list(world.machine.node.values())), up=False)
+            case "link" if ports:
+                await cut(world, random.choice(sorted(ports)), down=random.random() < 0.5)
             case "nic":
                 name = random.choice(NICS)
                 world.machine.remove(world.machine.node[name])

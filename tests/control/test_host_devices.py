@@ -73,6 +73,18 @@ def test_a_port_of_the_kernels_switch_can_be_taken_from_its_bridge() -> None:
     with_agent(main)
 
 
+def test_a_device_whose_link_is_down_is_returned_up() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        nic = world.machine.node["nic1"]
+        await world.attach("a", 9, {"type": "existing", "device": "nic1"}, spec={"linkDown": True})
+        await eventually(lambda: is_ready(world), "Ready")
+        assert not nic.up
+        await world.store.delete(NETWORK_ATTACHMENT, "ns1", "a")
+        await eventually(lambda: nic.up and nic.master is world.machine.node["lin0"], "returned")
+
+    with_agent(main)
+
+
 def _unmap(switch: Vswitch) -> Operation:
     return Mutate("Open_vSwitch", is_uuid(switch.root()._uuid), [("external_ids", "delete", frozenset({MAPPINGS}))])
 

@@ -12,7 +12,16 @@ from msgspec.structs import replace
 from netloom.control.node.fabric import COMPARE, COUNT
 from netloom.diagnose.node.inspection import plans_of
 from netloom.model.document import Resource
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
+from netloom.model.registry import (
+    EVPN_NETWORK,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    NODE,
+    REMOTE_VTEP,
+    SECURITY_PROFILE,
+    SHAPING,
+    SUBNET,
+)
 from netloom.openflow.flows import Flow, Key, Mod
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host
@@ -32,7 +41,8 @@ HOSTS = {"n2": "172.31.0.2", "n3": "172.31.0.3"}
 async def begin() -> World:
     store = memory()
     for name, fabric in (("blue", "ovn"), ("red", "vxlan"), ("green", "vxlan")):
-        await store.create(NETWORK, document(NETWORK, name, {"fabric": fabric}))
+        made = (await store.create(NETWORK, document(NETWORK, name, {"fabric": fabric}))).document()
+        await store.update(NETWORK, {**made, "status": {"vni": VNIS[name]}}, subresource="status")
         cidr = {"network": name, "cidr": "10.0.0.0/24"}
         made = (await store.create(SUBNET, document(SUBNET, name, cidr))).document()
         made["status"] = {"validated": True}
@@ -57,7 +67,7 @@ VNIS = {"blue": 5, "red": 10, "green": 11}
 
 async def model(world: World) -> Mapping[Key, Flow]:
     """Return the flows that diagnosis plans, from all resources at once and the numbers of the ports."""
-    kinds = (NETWORK, SUBNET, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING)
+    kinds = (NETWORK, SUBNET, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING, EVPN_NETWORK, REMOTE_VTEP)
     resources = [stored.value() for kind in kinds for stored in (await world.store.list(kind)).items]
     interfaces, tunnel = world.interfaces(), world.select("Interface", ["name", "==", "nl-vtep"])
     plans, _ = plans_of(resources, "n1", Host(grants=EVERYTHING))
@@ -364,6 +374,7 @@ def test_where_ovn_tunnels_by_vxlan_itself_the_fabric_is_refused() -> None:
         changed = [["external_ids", "delete", ["set", ["ovn-encap-type"]]],
                    ["external_ids", "insert", ["map", [["ovn-encap-type", "geneve,vxlan"]]]]]  # fmt: skip
         world.database.transact([{"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": changed}])
+        await asyncio.sleep(1)  # The agent sees it.
         await plug(world, "a", 2)
         await eventually(lambda: told(world, "a", "TunnelTaken"), "a to be told")
 

@@ -10,8 +10,10 @@ from netloom.control.node.views import LINGER, AttachmentView, NodeWatches, atta
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.kind import Kind
 from netloom.model.registry import (
+    EVPN_NETWORK,
     NETWORK,
     NETWORK_ATTACHMENT,
+    REMOTE_VTEP,
     SECURITY_PROFILE,
     SHAPING,
     SUBNET,
@@ -161,8 +163,8 @@ def test_who_is_on_an_ovn_network_is_not_asked_for() -> None:
         assert agent.names == []
         assert agent.watches.networks_with_remotes() == []
         assert agent.watches.profiles("ns1") is None
-        # Our attachments, the Network, its Subnets, Mirrors.
-        assert agent.store.watches == 4
+        # Our attachments, the Network, its Subnets, Mirrors, Shapings.
+        assert agent.store.watches == 5
 
     follow(scenario)
 
@@ -188,21 +190,21 @@ def test_the_rest_is_neither_read_again_nor_interrupted_when_the_set_of_networks
     async def scenario(agent: Agent) -> None:
         await agent.attach("a", "n1")
         await asyncio.sleep(5)
-        # Network, Subnets, others; and of the namespace Mirrors, SecurityProfiles and Shapings.
-        assert (agent.lists, agent.opened, agent.store.watches) == (7, 7, 7)
+        # Network, Subnets, others, EVPNNetworks; and of the namespace Mirrors, SecurityProfiles and Shapings.
+        assert (agent.lists, agent.opened, agent.store.watches) == (8, 8, 8)
         await agent.attach("b", "n1", "red")
         await asyncio.sleep(5)
-        assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 10)
+        assert (agent.lists, agent.opened, agent.store.watches) == (12, 12, 12)
         await agent.attach("c", "n1", "red")
         await agent.detach("b")
         await asyncio.sleep(5)
-        assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 10)
+        assert (agent.lists, agent.opened, agent.store.watches) == (12, 12, 12)
         await agent.detach("c")
         await asyncio.sleep(LINGER + 5)
-        assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 7)
+        assert (agent.lists, agent.opened, agent.store.watches) == (12, 12, 8)
         await agent.detach("a")
         await asyncio.sleep(LINGER + 5)
-        assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 1)
+        assert (agent.lists, agent.opened, agent.store.watches) == (12, 12, 1)
 
     follow(scenario)
 
@@ -218,7 +220,7 @@ def test_a_network_that_is_left_for_a_moment_is_known_when_the_next_attachment_c
         await asyncio.sleep(LINGER / 2)
         # Of the others, and of all else, nothing is heard any more.
         assert (watches.relevant(), watches.networks_with_remotes(), watches.network(BLUE)) == ([], [], None)
-        assert (agent.lists, agent.opened, agent.store.watches) == (7, 7, 3)
+        assert (agent.lists, agent.opened, agent.store.watches) == (8, 8, 3)
         await agent.make(SUBNET, "v4", {"network": "blue", "cidr": "10.0.0.0/24"})
         woken.clear()
         await agent.attach("b", "n1")
@@ -227,7 +229,7 @@ def test_a_network_that_is_left_for_a_moment_is_known_when_the_next_attachment_c
         assert found is not None
         assert [one.metadata.name for one in found[1]] == ["v4"]
         assert set(woken) == {Key("ns1", "b")}
-        assert (agent.lists, agent.opened, agent.store.watches) == (11, 11, 7)
+        assert (agent.lists, agent.opened, agent.store.watches) == (13, 13, 8)
 
     follow(scenario)
 
@@ -243,7 +245,28 @@ def test_what_was_not_heard_of_a_network_that_was_left_is_read_anew() -> None:
         await agent.attach("b", "n1")
         await asyncio.sleep(LINGER)
         assert agent.watches.network(BLUE) is not None
-        assert (agent.lists, agent.opened, agent.store.watches) == (13, 13, 7)
+        assert (agent.lists, agent.opened, agent.store.watches) == (15, 15, 8)
+
+    follow(scenario)
+
+
+def test_vteps_of_other_sites_are_followed_while_the_network_is_extended() -> None:
+    async def scenario(agent: Agent) -> None:
+        told: list[tuple[str, bool]] = []
+        agent.watches.on_vtep.connect(lambda change: told.append((change.key.name, change.new is not None)))
+        spec = {"evpnNetwork": "e", "node": "n2", "address": "198.51.100.1", "vni": 9, "localVNI": 9}
+        await agent.make(REMOTE_VTEP, "east", {**spec, "network": "blue"})
+        await agent.make(REMOTE_VTEP, "elsewhere", {**spec, "network": "red"})
+        await agent.make(EVPN_NETWORK, "far", {"network": "red", "speaker": "s"})
+        await agent.attach("here", "n1")
+        await asyncio.sleep(5)
+        assert (told, agent.store.watches) == ([], 8)
+        await agent.make(EVPN_NETWORK, "e", {"network": "blue", "speaker": "s"})
+        await asyncio.sleep(5)
+        assert (told, agent.store.watches) == ([("east", True)], 9)
+        await agent.store.delete(EVPN_NETWORK, "ns1", "e")
+        await asyncio.sleep(5)
+        assert (told, agent.store.watches) == ([("east", True), ("east", False)], 8)
 
     follow(scenario)
 
@@ -309,7 +332,7 @@ def test_whatever_comes_and_goes_in_whatever_order_what_is_followed_is_what_conc
         assert {key.name for key in agent.watches.relevant()} == concern
         assert {key.name for key in agent.watches.networks_with_remotes()} == vxlan
         assert agent.names == sorted(name for name, (node, of) in there.items() if node == "n2" and of in vxlan)
-        assert agent.store.watches == 1 + 2 * len(concern) + len(vxlan) + bool(concern) + 2 * bool(vxlan)
+        assert agent.store.watches == 1 + 2 * len(concern) + 2 * len(vxlan) + 2 * bool(concern) + bool(vxlan)
 
     for seed in range(20):
         follow(scenario, seed)

@@ -212,6 +212,10 @@ def test_a_shaping_says_what_of_it_is_in_force() -> None:
             status = await site.status("shaping", "slow")
             assert status["applied"]["rate"] == "10mbit"
             assert [one["field"] for one in status["unsupported"]] == ["delay"]
+            assert await site.condition("shaping", "slow") == ("False", "ImpairmentUnsupported")
+            await site.delete("shaping", "slow")
+            await site.put("shaping", "slow", {"from": {"attachment": "a0"}, "rate": "10mbit"})
+            await site.settle()
             assert await site.condition("shaping", "slow") == ("True", "Programmed")
 
     run(main())

@@ -17,10 +17,6 @@ SPECS: dict[str, Any] = {
         "hops": [{"selector": {"matchLabels": {"app": "fw"}}, "in": "a", "out": "b"}],
     },
     "PortPool": {"node": "n1", "network": "blue", "size": 1},
-    "Sandbox": {"topology": {"name": "t"}, "placement": {"default": "n1"}},
-    "BGPSpeaker": {"asn": 65000, "routerID": "192.0.2.1", "node": "n1"},
-    "BGPPeer": {"speaker": "main", "address": "192.0.2.2", "remoteASN": 65000},
-    "EVPNNetwork": {"network": "blue", "speaker": "main"},
 }
 
 

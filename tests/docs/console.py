@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 MARK = "@@netloom-docs"
-TIMEOUT = 120
+TIMEOUT = 300
 
 
 @dataclass

@@ -5,7 +5,15 @@ import re
 import msgspec
 import pytest
 
-from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings, Settings
+from netloom.run.config import (
+    AgentSettings,
+    ApiserverSettings,
+    ControllerSettings,
+    ServeSettings,
+    Settings,
+    SpeakerSettings,
+    VtepSettings,
+)
 from tests.docs.console import ROOT
 
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -16,6 +24,8 @@ SECTIONS = {
     ApiserverSettings: [EVERYBODY, "netloom apiserver"],
     ControllerSettings: [EVERYBODY, "netloom controller", "OVN"],
     AgentSettings: [EVERYBODY, "netloom agent"],
+    SpeakerSettings: [EVERYBODY, "netloom speaker"],
+    VtepSettings: [EVERYBODY, "netloom vtep"],
 }
 
 

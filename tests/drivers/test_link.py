@@ -95,6 +95,47 @@ def test_a_pair_is_made_as_planned_and_planned_again_writes_nothing(work: str) -
     assert "tx-checksumming: off" in run(*within(work, "ethtool", "-k", "eth0"))
 
 
+def test_a_link_that_is_down_has_no_carrier_and_keeps_its_addresses_and_routes(work: str) -> None:
+    async def main(*, down: bool) -> int:
+        links = Links(owner="x")
+        await links.pair(replace(PLAN, link_down=down), ())
+        before = links.counters.writes
+        await links.pair(replace(PLAN, link_down=down), PLAN.addresses)
+        links.close()
+        return links.counters.writes - before
+
+    on_node(main(down=False))
+    assert on_node(main(down=True)) == 0
+    assert "NO-CARRIER" in shown(work, "link", "show", "eth0")
+    assert "inet 10.0.0.9/24" in shown(work, "addr", "show", "eth0")
+    assert "default via 10.0.0.1 dev eth0" in shown(work, "route")
+    assert on_node(main(down=False)) == 0
+    assert "LOWER_UP" in shown(work, "link", "show", "eth0")
+    assert "inet6 fd00::9/64" in shown(work, "addr", "show", "eth0")
+
+
+def test_a_device_of_the_node_is_set_down_without_its_routes_and_up_with_them(work: str) -> None:
+    subprocess.run(within(NODE, "ip", "link", "add", "nl0", "type", "veth", "peer", "name", "far"), check=True)
+    subprocess.run(within(NODE, "ip", "link", "set", "far", "up"), check=True)
+    plan = replace(PLAN, type=PortType.INTERNAL, device="nl0", inner="nl0", netns="", routes=PLAN.routes[:1])
+
+    async def main(*, down: bool) -> int:
+        links = Links(owner="x")
+        await links.inner(replace(plan, link_down=down), ())
+        before = links.counters.writes
+        await links.inner(replace(plan, addresses=("10.0.0.9/24",), link_down=down), ("10.0.0.9/24",))
+        links.close()
+        return links.counters.writes - before
+
+    for _ in range(2):
+        on_node(main(down=False))
+        assert "default via 10.0.0.1 dev nl0" in shown(NODE, "route")
+        assert on_node(main(down=True)) == 0
+        assert "state DOWN" in shown(NODE, "link", "show", "nl0")
+        assert "inet 10.0.0.9/24" in shown(NODE, "addr", "show", "nl0")
+        assert "default" not in shown(NODE, "route")
+
+
 def test_only_what_we_gave_is_taken_away(work: str) -> None:
     async def main() -> None:
         links = Links(owner="x")
@@ -347,12 +388,16 @@ def test_devices_move_between_bridges_and_go_up(work: str) -> None:
             device = await links.device("nic")
             assert device is not None
             found.append(await links.bridge_of(device))
-        await links.up("nic")
+        await links.set_up("nic", up=True)
         device = await links.device("nic")
         assert device is not None
         assert device.up
+        await links.set_up("nic", up=False)
+        device = await links.device("nic")
+        assert device is not None
+        assert not device.up
         with pytest.raises(ProblemError):
-            await links.up("no-such")
+            await links.set_up("no-such", up=True)
         with pytest.raises(ProblemError):
             await links.enslave("nic", "no-such")
         assert await links.holder("203.0.113.1") is None

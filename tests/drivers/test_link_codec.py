@@ -15,6 +15,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg  # type: ignore[import-untyped]
 
 from netloom.drivers.link import codec as codec
 from netloom.drivers.link.codec import DeviceRoute, Link, NextHop
+from netloom.plan.policy.impairment import Impairment
 
 names = st.text("abcdefghij0123456789", min_size=1, max_size=15)
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
@@ -187,3 +188,23 @@ def test_pyroute2_reads_the_qdisc_a_probe_makes() -> None:
     assert asked["htb"].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_INIT")["version"] == 3
     shaped = asked["tbf"].get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
     assert (shaped["rate"], shaped["limit"]) == (1_000_000, 3000)
+
+
+def test_pyroute2_reads_netem_as_it_was_asked_for() -> None:
+    options = codec.netem(Impairment(0.05, 0.25, 0.002))
+    asked = read(tcmsg, codec.set_netem(7, options))
+    assert (asked["index"], asked["handle"], asked["parent"]) == (7, codec.NETEM_HANDLE, 0xFFFFFFFF)
+    assert asked.get_attr("TCA_KIND") == "netem"
+    found = asked.get_attr("TCA_OPTIONS")
+    # In ticks of 64 ns, and parts of 2^32.
+    assert (found["delay"], found["jitter"], found["loss"]) == (50_000_000 // 64, 2_000_000 // 64, 0xFFFFFFFF // 4 + 1)
+    assert found["limit"] == codec.NETEM_LIMIT
+    removed = read(tcmsg, codec.del_netem(7))
+    assert (removed["index"], removed["handle"], removed["parent"]) == (7, codec.NETEM_HANDLE, 0xFFFFFFFF)
+
+
+@given(st.floats(0, 30), st.floats(0, 1), st.floats(0, 30))
+def test_a_qdisc_is_read_back_as_it_was_set(delay: float, loss: float, jitter: float) -> None:
+    options = codec.netem(Impairment(delay, loss, jitter))
+    body = codec.set_netem(9, options)[16:]
+    assert codec.read_qdisc(body) == (9, codec.Qdisc("netem", codec.NETEM_HANDLE, options))

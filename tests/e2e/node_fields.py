@@ -21,7 +21,18 @@ from msgspec import Struct, field
 
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE, NETWORK_ATTACHMENT, NODE
+from netloom.model.kinds.sandbox import PROTOCOL_PATTERN
+from netloom.model.registry import (
+    BGP_PEER,
+    BGP_SPEAKER,
+    CUSTOM_RESOURCE_DEFINITION,
+    EVENT,
+    EVPN_NETWORK,
+    LEASE,
+    NETWORK_ATTACHMENT,
+    NODE,
+    REMOTE_VTEP,
+)
 from netloom.model.registry import NAMESPACE as NAMESPACES
 from netloom.model.schemas import rules
 from netloom.model.schemas.schema import PRESERVE, Schema, metadata_tree, tree
@@ -35,7 +46,8 @@ OWN, OTHER = "nf1", "nf2"
 NAMESPACE = "node-fields"
 UNDERLAY = {OWN: "192.0.2.201", OTHER: "192.0.2.202"}
 OWN_LABELS = "node.netloom.dev/"
-OWNED = ((NODE, OWN), (NETWORK_ATTACHMENT, "own"), (EVENT, "own"))
+OF_SPEAKERS = (BGP_SPEAKER, BGP_PEER, EVPN_NETWORK, REMOTE_VTEP)
+OWNED = ((NODE, OWN), *((kind, "own") for kind in (NETWORK_ATTACHMENT, EVENT, *OF_SPEAKERS)))
 """The objects of which a node may write something: their fields are tried in all ways, others' in one of four each."""
 CONFORMANCE = Path(__file__).parent / "conformance"
 MERGE, JSON_PATCH, APPLY = (
@@ -56,6 +68,7 @@ STRINGS: dict[str, tuple[str, str]] = {
     rules.PATH_PATTERN: ("/run/netns/a", "/run/netns/b"),
     rules.DISTINGUISHER_PATTERN: ("auto", "65000:10"),
     rules.TOPOLOGY_NAME_PATTERN: ("one", "two"),
+    PROTOCOL_PATTERN: ("SSH", "WINRM"),
 }
 RULED = {
     rules.IP: ("10.10.0.7", "10.10.0.8"),
@@ -150,9 +163,19 @@ def _objects(kind: Kind, uids: Mapping[str, str]) -> Iterator[tuple[str, Documen
     elif kind is NETWORK_ATTACHMENT:
         for name, node in (("own", OWN), ("other", OTHER)):
             yield name, made(spec={"node": node, "network": "blue"}, status=_status())
+    elif kind in OF_SPEAKERS:
+        for name, node in (("own", OWN), ("other", OTHER)):
+            names = {"node": node, "speaker": name, "evpnNetwork": name, "network": "blue"}
+            spec = {key: names.get(key, value) for key, value in _good(kind).items()}
+            yield name, made(spec=spec, **({"status": SPOKEN[kind]} if kind.has_status else {}))
     else:
-        good = yaml.safe_load((CONFORMANCE / f"{kind.singular}.yaml").read_text())["good"]
+        good = _good(kind)
         yield "one", made(spec=good, **({"status": {"conditions": [condition("Ready")]}} if kind.has_status else {}))
+
+
+def _good(kind: Kind) -> Document:
+    good: Document = yaml.safe_load((CONFORMANCE / f"{kind.singular}.yaml").read_text())["good"]
+    return good
 
 
 def condition(name: str) -> Document:
@@ -170,6 +193,14 @@ def _status() -> Document:
         "conditions": [condition("Addressed"), condition("Plugged"), condition("Ready")],
         "observedGeneration": 1,
     }
+
+
+SPOKEN: Mapping[Kind, Document] = {
+    BGP_SPEAKER: {"peers": 1, "conditions": [condition("Ready"), condition("Accepted")]},
+    BGP_PEER: {"state": "Idle", "conditions": [condition("Ready")]},
+    EVPN_NETWORK: {"vni": 10, "remoteMACs": 1, "conditions": [condition("Ready"), condition("Advertised")]},
+}
+"""Statuses of which a speaker writes something."""
 
 
 def event(node: str, attachment: str, uid: str) -> Document:
@@ -277,6 +308,18 @@ def may(kind: Kind, name: str, at: Place) -> bool:
     if kind is NETWORK_ATTACHMENT and name == "own" and at[0] == "status":
         own_condition = at[1] == "conditions" and at[2] in ("Plugged", "Ready")
         return at[1] in ("ifcName", "hostIP", "postCreateExecReport") or at[1:3] == ("errors", "host") or own_condition
+    if kind is BGP_SPEAKER and name == "own" and at[0] == "status":
+        return at[1] in ("peers", "established", "lastHeartbeat", "observedGeneration") or at[1:3] == (
+            "conditions",
+            "Ready",
+        )
+    if kind is BGP_PEER and name == "own":
+        return at[0] == "status"
+    if kind is EVPN_NETWORK and name == "own" and at[0] == "status":
+        told = ("remoteVTEPs", "remoteMACs", "localMACs", "duplicateMACs")
+        return at[1] in told or at[1:3] == ("conditions", "Advertised")
+    if kind is REMOTE_VTEP and name == "own":
+        return at[:2] in (("spec", "flood"), ("spec", "macs"), ("spec", "localAddress"))
     if kind is EVENT and name == "own":
         return at[0] in TOLD or at in (("involvedObject", "resourceVersion"), ("involvedObject", "fieldPath"))
     return False
@@ -430,7 +473,7 @@ def _metadata() -> Schema:
 
 
 def created(admin: Ask, node: Ask) -> list[str]:
-    """Have the node create its Node and an Event with every field of the metadata; return what it should not get."""
+    """Have the node create what it may create, with every field of the metadata; return what it should not get."""
     wrong = []
     for kind, namespace, document in _creations(admin):
         for at, metadata in [((), document["metadata"]), *variants(_metadata(), document["metadata"], ("metadata",))]:
@@ -442,6 +485,8 @@ def created(admin: Ask, node: Ask) -> list[str]:
             got = {key for key in answer["metadata"] if key not in (*GIVEN, "generateName")}
             labels = {key for key in answer["metadata"].get("labels", {}) if not key.startswith(OWN_LABELS)}
             allowed = {"labels"} if kind is NODE else set()
+            if _owners(answer) == _owners(document):
+                allowed |= {"ownerReferences"}
             name = answer["metadata"]["name"]
             if got - allowed or labels or (kind is NODE and name != OWN) or "status" in answer:
                 wrong.append(f"{kind.name}: {'.'.join(at)}: got {got}")
@@ -461,12 +506,30 @@ GIVEN = (
 )
 
 
+def _owners(document: Document) -> list[tuple[str, ...]]:
+    owners = document["metadata"].get("ownerReferences", ())
+    return [tuple(owner[key] for key in ("apiVersion", "kind", "name", "uid")) for owner in owners]
+
+
+def learned(admin: Ask, **changes: str) -> Document:
+    """Return a RemoteVTEP as the node's speaker writes it, but for some fields of its spec."""
+    _, evpn = admin("GET", EVPN_NETWORK.path(NAMESPACE, "own"))
+    owner = {key: evpn[key] for key in ("apiVersion", "kind")} | {key: evpn["metadata"][key] for key in ("name", "uid")}
+    metadata = {"name": "own.192-0-2-204.10.0", "namespace": NAMESPACE, "ownerReferences": [owner]}
+    # No Node has this address, also none that another test left in the cluster.
+    own = {"node": OWN, "evpnNetwork": "own", "network": "blue", "address": "192.0.2.204"}
+    spec = _good(REMOTE_VTEP) | own | changes
+    return {"apiVersion": REMOTE_VTEP.api_version, "kind": REMOTE_VTEP.name, "metadata": metadata, "spec": spec}
+
+
 def _creations(admin: Ask) -> Iterator[tuple[Kind, str, Document]]:
+    yield REMOTE_VTEP, NAMESPACE, learned(admin)
     _, attachment = admin("GET", NETWORK_ATTACHMENT.path(NAMESPACE, "own"))
     identity = {"apiVersion": EVENT.api_version, "kind": EVENT.name}
     metadata = {"name": "created", "namespace": NAMESPACE}
     yield EVENT, NAMESPACE, {**identity, "metadata": metadata, **event(OWN, "own", attachment["metadata"]["uid"])}
-    for path in (NETWORK_ATTACHMENT.path(NAMESPACE, "own"), NODE.path(name=OWN)):
+    users = (NETWORK_ATTACHMENT, REMOTE_VTEP, EVPN_NETWORK, BGP_PEER, BGP_SPEAKER)
+    for path in (*(kind.path(NAMESPACE, "own") for kind in users), NODE.path(name=OWN)):
         code, answer = admin("DELETE", path)
         assert code == 200, answer
     identity = {"apiVersion": NODE.api_version, "kind": NODE.name}

@@ -101,7 +101,7 @@ def _wait_established(ask: Ask, name: str) -> None:
 @contextlib.contextmanager
 def _stored(ask: Ask, kind: Kind, document: Document) -> Iterator[Document]:
     status, stored = ask("POST", kind.path(NAMESPACE) + "?fieldValidation=Strict", document)
-    assert status == 201, stored
+    assert status == 201, json.dumps(stored)
     try:
         yield stored
     finally:

@@ -95,8 +95,10 @@ class Users:
         vxlan = {key for key in concern if fabrics[key] == "vxlan"}
         policed = len({namespace for namespace, _ in vxlan})
         found = Counter(networkattachments=1 + len(vxlan), networks=len(concern), subnets=len(concern))
-        found += Counter(mirrors=len({namespace for namespace, _ in concern}))
-        return dict(found + Counter(securityprofiles=policed, shapings=policed))
+        found += Counter(evpnnetworks=len(vxlan))
+        namespaces = len({namespace for namespace, _ in concern})
+        found += Counter(mirrors=namespaces, shapings=namespaces)
+        return dict(found + Counter(securityprofiles=policed))
 
 
 def test_a_node_holds_one_watch_and_one_per_relevant_network_through_a_thousand_changes(tmp_path: Path) -> None:

@@ -36,10 +36,13 @@ from netloom.front.api.merge import apply, fields, patch
 from netloom.front.api.output import protobuf_kinds, tables
 from netloom.front.api.output.forms import View
 from netloom.front.api.verbs import batches, streams
+from netloom.front.vtep import arguments as vtep_arguments
+from netloom.front.vtep import routes as vtep_routes
 from netloom.model import codec
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, NODE
 from netloom.model.schemas import checks, validation
 from netloom.model.schemas.schema import tree
+from netloom.model.topology import reading as topology_reading
 from netloom.model.values import selectors
 from netloom.protobuf import bytes_field
 from netloom.store.memory import MemoryStore
@@ -184,6 +187,120 @@ case(
 )
 
 YAML = View(NETWORK_ATTACHMENT, Output(Media.YAML))
+
+
+# The VTEP API
+
+
+def _vtep(body: Any) -> Work:
+    text = json.dumps(body).encode()
+    return lambda: vtep_arguments.checked("add_client", vtep_routes.decoded(text))
+
+
+def _vtep_client(**given: Any) -> Work:
+    return _vtep({"vni": 10, "port": "vm1", "mac": "02:ac:10:ff:00:12", "ip": "192.168.222.12"} | given)
+
+
+shaped("VTEP path", 7500, r"/ %41 a /a . : 0", lambda text: lambda: vtep_routes.match("GET", f"/vtep/networks/{text}"))
+case("VTEP body: unknown keys", 5000, lambda n: _vtep({str(i): i for i in range(n)}))
+case("VTEP body: a long number", 100_000, lambda n: _vtep_client(vni="1" * n))
+case("VTEP body: a long hexadecimal number", 100_000, lambda n: _vtep_client(vni="0x" + "f" * n))
+case("VTEP body: a long MAC address", 100_000, lambda n: _vtep_client(mac="00:" * n))
+case("VTEP body: a long IP address", 100_000, lambda n: _vtep_client(ip="0:" * n))
+case("VTEP body: a long port", 100_000, lambda n: _vtep_client(port="p" * n))
+
+
+# Topology files
+
+
+def _read(text: str | bytes) -> Work:
+    return functools.partial(topology_reading.read, text.encode() if isinstance(text, str) else text)
+
+
+def _lines(n: int, line: str) -> str:
+    return "".join(line.replace("%", str(i)) for i in range(n))
+
+
+def _aliased(n: int, item: str) -> str:
+    """Return n items of a list that repeat a text, or a key, of 1000 n characters."""
+    return f"- {{name: &x {'a' * n * 1000}, extra: &y {{? {'b' * n * 1000} : 1}}}}\n" + f"- {item}\n" * n
+
+
+MAPPED = "name: a\nhosts: [{name: h}]\nrouters: [{name: r}]\nnetworks:\n"
+shaped(
+    "topology file",
+    12_000,
+    r"a:\n -\x20a\n {a: [{ \n \x20\n #\n Host\x20a\n Host\x20a\n\x20ProxyJump\x20b\n hosts:\n <<:\x20 ' \t "
+    r"INSERT\x20INTO\x20 COPY\x20",
+    _read,
+)
+case("topology file: 3 MB of comments", 700_000, lambda n: _read(b"#\n" * (n // 2)))
+case("topology file: 3 MB of blank lines", 700_000, lambda n: _read(b"\n" * n))
+case("topology file: one long text", 700_000, lambda n: _read("name: " + "a" * n))
+case("topology file: unknown keys", 4000, lambda n: _read("name: a\n" + _lines(n, "k%: 1\n")))
+case("topology file: one key, many times", 4000, lambda n: _read("name: a\n" + "groups: []\n" * n))
+case("topology file: more hosts than allowed", 4000, lambda n: _read("name: a\nhosts:\n" + "- {name: 1}\n" * n))
+case("topology file: hosts", 128, lambda n: _read("name: a\nhosts:\n" + _lines(n, "- {name: h%}\n")))
+case("topology file: hosts of one name", 128, lambda n: _read("name: a\nhosts:\n" + "- {name: h}\n" * n))
+case("topology file: wrong hosts", 128, lambda n: _read("name: a\nhosts:\n" + "- {name: [1], flavor: {}}\n" * n))
+case("topology file: networks", 64, lambda n: _read(MAPPED + _lines(n, "- {name: n%, cidr: 10.%.0.0/24}\n")))
+case("topology file: nested networks", 64, lambda n: _read(MAPPED + _lines(n, "- {name: n%, cidr: 0.0.0.0/%}\n")))
+case(
+    "topology file: mappings",
+    256,
+    lambda n: _read(
+        MAPPED + "- {name: n, cidr: 10.0.0.0/8}\nnet_mappings:\n" + "- {host: h, network: n, ip: 10.0.0.1}\n" * n
+    ),
+)
+case("topology file: groups", 64, lambda n: _read("name: a\ngroups:\n" + _lines(n, "- {name: g%, nodes: [a, a, b]}\n")))
+case(
+    "topology file: groups of many hosts",
+    64,
+    lambda n: _read(
+        "name: a\nhosts:\n"
+        + _lines(2 * n, "- {name: h%}\n")
+        + "groups:\n"
+        + _lines(n, f"- {{name: g%, nodes: [{'h, ' * 90}]}}\n")
+    ),
+)
+case("topology file: aliases", 600, lambda n: _read("name: a\nx: &x {b: c}\nhosts:\n" + "- *x\n" * n))
+case("topology file: aliases of a long text", 100, lambda n: _read("name: a\nhosts:\n" + _aliased(n, "*x")))
+case("topology file: aliases of a list of a long text", 100, lambda n: _read("name: a\nhosts:\n" + _aliased(n, "[*x]")))
+case("topology file: hosts with a long name", 100, lambda n: _read("name: a\nhosts:\n" + _aliased(n, "{name: *x}")))
+case("topology file: merges of a long key", 100, lambda n: _read("name: a\nhosts:\n" + _aliased(n, "{<<: *y}")))
+case("topology file: a deep key", 20_000, lambda n: _read("name: a\n" + "k" * n + ":\n  " + "k" * n + ": 1\n"))
+case(
+    "sandbox JSON: routes",
+    1000,
+    lambda n: _read(
+        '{"networks": {"networks": []}, "routes": {"routes": ['
+        + '{"lan1": "a", "lan2": "b"},' * n
+        + '{"lan1":"a","lan2":"b"}]}}'
+    ),
+)
+case(
+    "KYPODB: rows of COPY",
+    3000,
+    lambda n: _read("COPY node (name, measurable_id) FROM stdin;\n" + _lines(n, "h%\t%\n") + "\\.\n"),
+)
+case(
+    "KYPODB: rows of INSERT",
+    3000,
+    lambda n: _read("INSERT INTO node (name, measurable_id) VALUES " + _lines(n, "('h%',%),") + "(1,2);"),
+)
+case(
+    "KYPODB: statements", 1500, lambda n: _read(_lines(n, "INSERT INTO node (name, measurable_id) VALUES ('h%',%);\n"))
+)
+case("KYPODB: quotes", 50_000, lambda n: _read("INSERT INTO node (name, measurable_id) VALUES " + "'" * n))
+case(
+    "KYPODB: statements without an end",
+    1500,
+    lambda n: _read("INSERT INTO node (name, measurable_id) VALUES (1,2)\n" * n),
+)
+case("KYPODB: COPY without an end", 1500, lambda n: _read("COPY node (name, measurable_id) FROM stdin;\n" * n))
+case("SSH config: machines", 1000, lambda n: _read(_lines(n, "Host h%\n ProxyJump h0\n")))
+case("SSH config: names of a machine", 20_000, lambda n: _read("Host " + "a-b " * n))
+case("SSH config: one long command", 20_000, lambda n: _read("Host a\n ProxyCommand ssh " + "-o a " * n))
 
 
 # Validation

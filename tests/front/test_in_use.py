@@ -219,11 +219,36 @@ def test_every_kind_that_others_name_stays(server: Serving, target: str, named: 
 
 def test_objects_that_nothing_acts_on_keep_nothing(server: Serving) -> None:
     pool = document("PortPool", "ready", "default", {"node": "n1", "network": "red", "size": 2})
-    speaker = document("BGPSpeaker", "main", "default", {"asn": 65000, "routerID": "192.0.2.1", "node": "n1"})
-    spec = {"speaker": "main", "address": "192.0.2.2", "remoteASN": 65000}
-    make(server, network("red"), pool, speaker, document("BGPPeer", "elsewhere", "default", spec))
+    make(server, network("red"), pool)
     assert server.delete(path("networks", name="red")).code == 200
-    assert server.delete(path("bgpspeakers", name="main")).code == 200
+
+
+def test_what_extends_a_network_to_other_sites_goes_before_it(server: Serving) -> None:
+    spec = {"evpnNetwork": "blue", "network": "blue", "node": "n1", "address": "192.0.2.7", "vni": 10, "localVNI": 10}
+    make(
+        server,
+        document("Node", "n1", "", {"underlayIP": "192.0.2.1"}),
+        network(),
+        document("BGPSpeaker", "main", "default", {"asn": 65000, "routerID": "192.0.2.1", "node": "n1"}),
+        document("BGPPeer", "far", "default", {"speaker": "main", "address": "192.0.2.2", "remoteASN": 65000}),
+        document("EVPNNetwork", "blue", "default", {"speaker": "main", "network": "blue"}),
+        # It is no user of what it names: it goes with the EVPNNetwork that owns it.
+        document("RemoteVTEP", "blue.192-0-2-7.10.0", "default", spec),
+    )
+
+    def deleted(plural: str, name: str, namespace: str = "default") -> tuple[int, list[str]]:
+        answer = server.delete(path(plural, namespace, name))
+        return answer.code, users(answer) if answer.code == 409 else []
+
+    assert deleted("networks", "blue") == (409, ["EVPNNetwork default/blue"])
+    assert deleted("bgpspeakers", "main") == (409, ["BGPPeer default/far", "EVPNNetwork default/blue"])
+    assert deleted("nodes", "n1", "") == (409, ["BGPSpeaker default/main"])
+    assert deleted("evpnnetworks", "blue") == (200, [])
+    assert deleted("networks", "blue") == (200, [])
+    assert deleted("bgpspeakers", "main") == (409, ["BGPPeer default/far"])
+    assert deleted("bgppeers", "far") == (200, [])
+    assert deleted("bgpspeakers", "main") == (200, [])
+    assert deleted("nodes", "n1", "") == (200, [])
 
 
 @pytest.mark.parametrize("plural", ["networkattachments", "loadbalancers", "shapings", "mirrors", "iplocks"])

@@ -342,7 +342,7 @@ def test_many_watches_cost_no_questions_until_a_right_can_have_changed(tmp_path:
         known, decides = TokenFile(file), Counted(store)
         rights = Rights(known, decides)
         counting = asyncio.create_task(decides.run())
-        await decides.node_networks.known.wait()
+        await decides.known()
         for number in range(networks):
             for name in names:
                 await store.create(NETWORK_ATTACHMENT, attachment(f"{name}-{number}", name, f"net{number}"))

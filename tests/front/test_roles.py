@@ -7,15 +7,17 @@ from itertools import product
 
 import pytest
 
+from netloom.front.api.auth.following import REST
 from netloom.front.api.auth.identity import Attributes, Identity, forbidden
-from netloom.front.api.auth.node_networks import REST
 from netloom.front.api.auth.roles import RoleAuthorizer, roles
 from netloom.front.api.http.paths import READS, Verb
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import (
     BGP_PEER,
+    BGP_SPEAKER,
     EVENT,
+    EVPN_NETWORK,
     IP_LOCK,
     KINDS,
     LEASE,
@@ -24,6 +26,7 @@ from netloom.model.registry import (
     NETWORK_ATTACHMENT,
     NODE,
     PORT_POOL,
+    REMOTE_VTEP,
     ROUTER,
     SECURITY_PROFILE,
     SHAPING,
@@ -43,8 +46,28 @@ def thing(kind: Kind, name: str, namespace: str, spec: Document) -> Document:
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
 
 
+SPEAKERS: tuple[tuple[Kind, str, str, Document], ...] = (
+    (BGP_SPEAKER, "own", "b", {"node": "n1"}),
+    (BGP_SPEAKER, "theirs", "b", {"node": "n2"}),
+    (BGP_SPEAKER, "theirs", "a", {"node": "n2"}),
+    (BGP_PEER, "own", "b", {"speaker": "own"}),
+    (BGP_PEER, "theirs", "b", {"speaker": "theirs"}),
+    (BGP_PEER, "theirs", "a", {"speaker": "theirs"}),
+    # A speaker that is another's in this namespace.
+    (BGP_PEER, "own", "a", {"speaker": "own"}),
+    (EVPN_NETWORK, "own", "b", {"speaker": "own", "network": "red"}),
+    (EVPN_NETWORK, "own", "a", {"speaker": "own", "network": "red"}),
+    *((EVPN_NETWORK, f"theirs-{n}", ns, {"speaker": "theirs", "network": n}) for ns in "abc" for n in ("blue", "red")),
+    (REMOTE_VTEP, "own", "b", {"node": "n1", "network": "red", "evpnNetwork": "own"}),
+    *((REMOTE_VTEP, f"theirs-{n}", ns, {"node": "n2", "network": n}) for ns in "abc" for n in ("blue", "red")),
+)
+
+
 async def world() -> MemoryStore:
-    """Two nodes.  Both have attachments in a/blue, of fabric vxlan, and c/blue, which is OVN's; n2 has more."""
+    """Two nodes.  Both have attachments in a/blue, of fabric vxlan, and c/blue, which is OVN's; n2 has more.
+
+    In b each runs a BGPSpeaker: n1 extends b/red, in which it has no attachment.
+    """
     store = MemoryStore()
     for node in ("n1", "n2"):
         await store.create(NODE, thing(NODE, node, "", {"underlayIP": "192.0.2.1"}))
@@ -53,6 +76,7 @@ async def world() -> MemoryStore:
         ("neighbour", "a", "n2", "blue"),
         ("stranger", "a", "n2", "red"),
         ("far", "b", "n2", "blue"),
+        ("extended", "b", "n2", "red"),
         ("plain", "c", "n1", "blue"),
         ("near", "c", "n2", "blue"),
     ):
@@ -66,8 +90,11 @@ async def world() -> MemoryStore:
         for node in ("n1", "n2"):
             pool = {"node": node, "network": network}
             await store.create(PORT_POOL, thing(PORT_POOL, f"{network}-{node}", namespace, pool))
+    for kind, name, namespace, spec in SPEAKERS:
+        await store.create(kind, thing(kind, name, namespace, spec))
+    made = {kind for kind, *_ in SPEAKERS} | {NETWORK_ATTACHMENT, NETWORK, SUBNET, IP_LOCK, PORT_POOL}
     for kind in KINDS:
-        if kind.namespaced and kind not in (NETWORK_ATTACHMENT, NETWORK, SUBNET, IP_LOCK, PORT_POOL):
+        if kind.namespaced and kind not in made:
             for namespace in NAMESPACES:
                 await store.create(kind, thing(kind, "other", namespace, {}))
     for name, node, component in (
@@ -88,20 +115,22 @@ def every_question() -> Iterator[Attributes]:
     """Every verb on every kind, in every place, on every object there is, with every selector that could matter."""
     names = {
         NODE: ("n1", "n2"),
-        NETWORK_ATTACHMENT: ("mine", "neighbour", "stranger", "far", "plain", "near", "missing"),
+        NETWORK_ATTACHMENT: ("mine", "neighbour", "stranger", "far", "extended", "plain", "near", "missing"),
         NETWORK: ("blue", "red", "missing"),
         SUBNET: ("blue-x", "red-x", "missing"),
         IP_LOCK: ("blue-x", "red-x", "missing"),
         PORT_POOL: ("blue-n1", "blue-n2", "red-n1", "missing"),
         EVENT: ("other", "told", "theirs", "controllers", "missing"),
+        **{kind: ("own", "theirs", "theirs-blue", "theirs-red", "missing") for kind, *_ in SPEAKERS},
     }
     for kind in KINDS:
         for namespace in ("", *NAMESPACES) if kind.namespaced else ("",):
             for verb in (Verb.LIST, Verb.WATCH, Verb.DELETE_COLLECTION, Verb.CREATE):
-                chosen = [EVERYTHING, fields(kind, "metadata.name=blue"), fields(kind, "metadata.name=n1")]
-                for field in ("spec.node", "spec.network"):
+                chosen = [EVERYTHING, *(fields(kind, f"metadata.name={name}") for name in ("blue", "red", "n1", "own"))]
+                values = ("n1", "n2", "blue", "red", "own", "theirs")
+                for field in ("spec.node", "spec.network", "spec.speaker", "spec.evpnNetwork"):
                     if field in kind.selectable:
-                        chosen += [fields(kind, f"{field}{op}{v}") for op in ("=", "!=") for v in ("n1", "n2", "blue")]
+                        chosen += [fields(kind, f"{field}{op}{v}") for op in ("=", "!=") for v in values]
                 if kind is NETWORK_ATTACHMENT:
                     chosen.append(fields(kind, "spec.network=blue,spec.node!=n1,status.hostIP!="))
                 for wanted in chosen:
@@ -112,6 +141,10 @@ def every_question() -> Iterator[Attributes]:
                 for name in names.get(kind, ("other",)):
                     for subresource in ("", "status") if kind.has_status else ("",):
                         yield Attributes(verb, kind, namespace, name, subresource)
+
+
+OWN_VTEPS = ("own", "missing", "theirs")
+"""What n1 may ask for in b: its own, and what is not there."""
 
 
 def wanted(what: Attributes) -> bool:
@@ -128,22 +161,39 @@ def wanted(what: Attributes) -> bool:
         )
         own_event = verb in ("update", "patch") and (place, what.name) == ("a", "told")
         tell = kind is EVENT and (verb == "create" or own_event)
-        return own_node or make_node or own_status or tell
+        reports = kind in (BGP_SPEAKER, BGP_PEER, EVPN_NETWORK) and verb in ("update", "patch")
+        reports = reports and (place, what.name, what.subresource) == ("b", "own", "status")
+        learns = kind is REMOTE_VTEP and place == "b"
+        learns = learns and (verb == "create" or (verb in ("update", "patch", "delete") and what.name in OWN_VTEPS))
+        return own_node or make_node or own_status or tell or reports or learns
     if kind is NODE:
         return what.name == "n1" or field == "metadata.name=n1"
     if kind is NETWORK_ATTACHMENT:
         if what.name:
-            return (place, what.name) in {("a", "mine"), ("a", "neighbour"), ("c", "plain")}
-        return field == "spec.node=n1" or (place == "a" and field.startswith("spec.network=blue"))
+            return (place, what.name) in {("a", "mine"), ("a", "neighbour"), ("c", "plain"), ("b", "extended")}
+        used = {"a": "spec.network=blue", "b": "spec.network=red"}.get(place, "none")
+        return field == "spec.node=n1" or field.startswith(used)
+    used = {"a": "blue", "b": "red", "c": "blue"}.get(place, "none")
     if kind is NETWORK:
-        return place in ("a", "c") and (what.name == "blue" or field == "metadata.name=blue")
+        return what.name == used or field == f"metadata.name={used}"
     if kind is SUBNET:
-        return place in ("a", "c") and (what.name == "blue-x" or field == "spec.network=blue")
-    if kind is MIRROR:
+        return place != "b" and (what.name == f"{used}-x" or field == f"spec.network={used}")
+    if kind is BGP_SPEAKER:
+        return (place, what.name) == ("b", "own") or field == "spec.node=n1"
+    if kind is BGP_PEER:
+        return place == "b" and (what.name == "own" or field == "spec.speaker=own")
+    if kind is EVPN_NETWORK:
+        by_name = {("b", "own"), ("b", "theirs-red"), ("a", "theirs-blue")}
+        by_field = {("b", "spec.speaker=own"), ("b", "spec.network=red"), ("a", "spec.network=blue")}
+        return (place, what.name) in by_name or (place, field) in by_field
+    if kind is REMOTE_VTEP:
+        by_name = {("a", "theirs-blue"), *(("b", name) for name in OWN_VTEPS)}
+        return (place, what.name) in by_name or field == "spec.node=n1" or (place, field) == ("a", "spec.network=blue")
+    if kind in (MIRROR, SHAPING):
         return place in ("a", "c")
     if kind is EVENT:
         return verb == "get" and (place, what.name) == ("a", "told")
-    return place == "a" and kind in (SECURITY_PROFILE, SHAPING)
+    return place == "a" and kind is SECURITY_PROFILE
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -181,7 +231,7 @@ async def counting(authorizer: RoleAuthorizer) -> AsyncIterator[None]:
     """Have what concerns nodes counted, as a server does."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(authorizer.run())
-        await authorizer.node_networks.known.wait()
+        await authorizer.known()
         yield
         task.cancel()
 

@@ -98,7 +98,7 @@ def test_a_namespace_without_grants_gets_nothing_of_a_node(host: Host) -> None:
     assert lab.exec("other", ["ip", "-o", "link"]).stdout.count("\n") == 1  # Its loopback.
     # A pattern grants neither a port of a bridge nor one end of a pair; the exact name does.
     host.start("--existing-devices", "tenant=*,tenant=nic0")
-    assert "is one end of a veth pair" in world.becomes("networkattachment", "pod", *REFUSED, condition="Plugged")
+    world.becomes("networkattachment", "pod", *REFUSED, condition="Plugged", message="is one end of a veth pair")
     world.becomes("networkattachment", "card", "True", "Plugged", condition="Plugged")
     assert "nic0" not in lab.exec(NODE, ["ip", "-o", "link", "show", "master", "lin0"]).stdout
     host.start()

@@ -46,7 +46,7 @@ def test_who_is_not_shaped_is_not_slowed(qos: World) -> None:
 def test_the_status_says_what_is_in_force_and_what_cannot_be(qos: World) -> None:
     status = qos.get("shaping", "both")["status"]
     assert status["applied"]["rate"] == "20mbit"
-    assert [one["field"] for one in status["unsupported"]] == ["delay"]
+    assert [one["field"] for one in status["unsupported"]] == ["burst"]
     assert qos.get("shaping", "slow")["status"]["applied"]["rate"] == "10mbit"
 
 

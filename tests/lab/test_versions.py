@@ -39,7 +39,8 @@ NODES = ("n1", "n2", "n3")
 WHOLE = sorted(
     path.name for path in HERE.glob("test_*.py")
     if path.name not in ("test_versions.py", "test_ending.py", "test_input.py", "test_churn.py",
-                         "test_vxlan.py", "test_hooks.py", "test_kubernetes.py")
+                         "test_vxlan.py", "test_hooks.py", "test_kubernetes.py",
+                         "test_several_sites.py", "test_three_sites.py")
 )  # fmt: skip
 """All tests that use the shared lab."""
 WAYS = ["test_reach.py", "test_routers.py", "test_policies.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py",
@@ -81,6 +82,11 @@ def test_the_fabric_without_ovn_passes_its_tests_on_other_generations_of_open_vs
             node: OPEN_VSWITCH[generation] for node, generation in generations.items()
         }
         _run(["test_vxlan.py"], NETLOOM_TEST_PLAIN_LAB=str(lab.layout.folder))
+
+
+@pytest.mark.parametrize("generation", [NEWER, NEWEST])
+def test_another_generation_of_frr_is_a_data_centre_as_well(generation: str) -> None:
+    _run(["test_evpn_frr.py"], NETLOOM_TEST_FRR_ROOT=_root(generation))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ AWAITED = (
     "LoadBalancer",
     "Shaping",
     "Mirror",
+    "Sandbox",
 )
 PATIENCE = 60.0
 _NETNS = re.compile(r"/run/netns/(?!nl-)([a-z0-9-]+)")
@@ -90,15 +91,19 @@ class World:
                 return dict(one)
         return {}
 
-    def becomes(self, kind: str, name: str, status: str, reason: str, *, condition: str = "Ready") -> str:
-        """Wait until a condition is so, and return its message."""
+    def becomes(
+        self, kind: str, name: str, status: str, reason: str, *, condition: str = "Ready", message: str = ""
+    ) -> str:
+        """Wait until a condition is so and says this, and return its whole message."""
 
         def so() -> dict[str, Any] | None:
             seen = self.condition(kind, name, condition)
-            return seen if (seen.get("status"), seen.get("reason")) == (status, reason) else None
+            matches = (seen.get("status"), seen.get("reason")) == (status, reason)
+            return seen if matches and message in seen.get("message", "") else None
 
+        what = f"{condition}={status} ({reason}) {message!r} of {kind}/{name}"
         try:
-            found = wait_until(so, what=f"{condition}={status} ({reason}) of {kind}/{name}", interval=0.2)
+            found = wait_until(so, what=what, interval=0.2)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.get(kind, name).get('status')}") from None
         return str(found.get("message", ""))
@@ -106,6 +111,10 @@ class World:
     def delete(self, *names: str) -> None:
         """Delete objects, as "router/r1", and return when they are gone."""
         self.cli("delete", *names, "--timeout", "60s")
+
+    def is_answered(self) -> bool:
+        """Whether the API server answers."""
+        return self.cli("get", "networks", check=False).rc == 0
 
     def ping(self, source: str, address: str, *, spoofed: str = "") -> bool:
         """Whether an address answers to one of its machines."""
@@ -177,11 +186,11 @@ class World:
 
 
 @contextmanager
-def world(lab: Lab, name: str) -> Iterator[World]:
-    """Give a world that is Ready."""
+def world(lab: Lab, name: str, text: str = "") -> Iterator[World]:
+    """Give a world that is Ready; its objects are those of a `text`, or of the manifest of its name."""
     made = World(lab, name)
     try:
-        text = (MANIFESTS / f"{name}.yaml").read_text()
+        text = text or (MANIFESTS / f"{name}.yaml").read_text()
         made.apply(text)
         made.ready(text)
         yield made

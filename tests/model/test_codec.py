@@ -274,3 +274,53 @@ def test_yaml_is_written_for_people() -> None:
 def test_what_is_there_twice_is_written_twice() -> None:
     shared = {"a": [1]}
     assert "&" not in codec.encode_yaml({"x": shared, "y": shared})
+
+
+def places(spot: codec.Spot, text: str) -> list[str]:
+    """Return what stands at the spots of all scalars, to the end of the line."""
+    if spot.inner is None:
+        return [text.split("\n")[spot.line - 1][spot.column - 1 :]]
+    inner = spot.inner.values() if isinstance(spot.inner, dict) else spot.inner
+    return [found for one in inner for found in places(one, text)]
+
+
+def test_every_value_is_where_it_is_written() -> None:
+    text = "a: 1\nb:\n  - x\n  - {c: z}\nd: >-\n  folded\n"
+    located = codec.locate(text.encode())
+    assert located.value == {"a": 1, "b": ["x", {"c": "z"}], "d": "folded"}
+    assert places(located.spot, text) == ["1", "x", "z}", ">-"]
+    assert isinstance(located.spot.inner, dict)
+    assert [spot.key for spot in located.spot.inner.values()] == [(1, 1), (2, 1), (5, 1)]
+
+
+def test_what_an_alias_contains_is_where_its_anchor_is() -> None:
+    text = "a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n  e: 2\nf: [*x]\ng:\n  <<: [*x, {h: 3}]\n"
+    located = codec.locate(text.encode())
+    assert located.value["d"] == {"b": 1, "e": 2}
+    assert located.value["g"] == {"b": 1, "h": 3}
+    assert places(located.spot, text) == ["1}", "1}", "2", "1}", "1}", "1}", "3}]"]
+    assert isinstance(located.spot.inner, dict)
+    assert (located.spot.inner["c"].line, located.spot.inner["c"].column) == (2, 4)
+
+
+def test_repeated_keys_are_listed_with_their_places() -> None:
+    located = codec.locate(b"a: 1\nb: {c: 1, c: 2, c: 3}\na: 2\n")
+    assert located.repeated == ((2, 11, "c"), (2, 17, "c"), (3, 1, "a"))
+    with pytest.raises(BadRequest, match='line 2: duplicate field "c"'):
+        codec.documents("a: 1\nb: {c: 1, c: 2}\n")
+
+
+@given(st.text(alphabet=":-&*ab<[]{}, \n\"'#", max_size=40))
+def test_locating_gives_the_same_value_as_decoding(text: str) -> None:
+    try:
+        found = codec.locate(text.encode())
+    except BadRequest:
+        return
+    if not found.repeated and isinstance(found.value, dict):
+        assert codec.documents(text) == [found.value]
+
+
+def test_a_malformed_text_has_its_place() -> None:
+    with pytest.raises(codec.Malformed) as failure:
+        codec.locate(b"a: 1\nb: *x\n")
+    assert (failure.value.line, failure.value.column, failure.value.detail) == (2, 4, "unknown anchor &x")

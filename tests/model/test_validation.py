@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, Cause, Invalid, NetloomError
 from netloom.model import registry
-from netloom.model.document import Document
+from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, LEASE, NAMESPACE, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
 from netloom.model.schemas import checks
@@ -322,3 +322,17 @@ def test_long_values_are_shortened() -> None:
 )
 def test_a_time_is_in_the_calendar(text: str, right: bool) -> None:
     assert checks.is_timestamp(text) is right
+
+
+@given(strategies.JSON)
+def test_a_quoted_value_is_its_json_shortened(value: Json) -> None:
+    text = msgspec.json.encode(value).decode()
+    assert checks.quoted(value) == (text if len(text) <= 100 else f"{text[:96]}…{text[-1]}")
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=150), st.lists(st.text(max_size=60)), st.dictionaries(st.text(), st.text())))
+)
+def test_a_long_quoted_value_is_the_beginning_of_its_json(value: list[Json]) -> None:
+    text = msgspec.json.encode(value).decode()
+    assert checks.quoted(value) == (text if len(text) <= 100 else f"{text[:96]}…{text[-1]}")

@@ -169,6 +169,29 @@ MIRROR_SPECS = st.sampled_from(
 )
 
 
+REMOTE_MACS = st.lists(
+    st.builds(
+        lambda host, ips: {"mac": f"02:00:00:00:00:0{host}", "ips": ips},
+        st.integers(5, 9),
+        st.lists(st.sampled_from(["10.1.0.1", "10.1.0.5", "10.1.0.6", "fd00:4::9"]), max_size=2, unique=True),
+    ),
+    max_size=3,
+    unique_by=lambda one: one["mac"],
+)
+REMOTE_VTEP_SPECS = st.builds(
+    _both,
+    _all(
+        evpnNetwork=NAMES,
+        network=NETWORKS,
+        node=NODES,
+        address=st.sampled_from(["192.0.2.1", "192.0.2.2", "172.31.0.2"]),
+        vni=st.sampled_from([10, 5000]),
+        localVNI=st.just(5000),
+    ),
+    _some(flood=MAYBE, macs=REMOTE_MACS),
+)
+
+
 def _resource(
     kind: str, namespace: str, name: str, labels: dict[str, str], spec: Any, status: dict[str, Any]
 ) -> Resource:
@@ -235,4 +258,7 @@ RESOURCES: st.SearchStrategy[Resource] = st.one_of(
     _kind("LoadBalancer", balancers()),
     _kind("Shaping", SHAPING_SPECS),
     _kind("Mirror", MIRROR_SPECS),
+    _kind("BGPSpeaker", _all(asn=st.just(65001), routerID=st.just("172.31.0.1"), node=NODES)),
+    _kind("EVPNNetwork", _all(network=NETWORKS, speaker=NAMES), statuses=_some(forwarding=MAYBE)),
+    _kind("RemoteVTEP", REMOTE_VTEP_SPECS, names=st.sampled_from(["a.0", "b.0", "a.1"])),
 )

@@ -5,8 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from netloom.model.kinds.paths import Quality, Shaping, ShapingSpec
+from netloom.model.document import ObjectMeta
+from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.cluster import Node, NodeSpec, NodeStatus
+from netloom.model.kinds.paths import Quality, Shaping
 from netloom.plan.ovn.planner import Planner
+from netloom.plan.policy.impairment import NETEM, PACKET
 from netloom.plan.policy.shaping import verdict
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Ref
@@ -27,10 +31,6 @@ def shaping(name: str, **spec: Any) -> Shaping:
     metadata = {"name": name, "namespace": "default"}
     whole = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Shaping", "metadata": metadata, "spec": spec}
     return msgspec.convert(whole, Shaping)
-
-
-def spec(**fields: str) -> ShapingSpec:
-    return shaping("s", **{"from": {"attachment": "a"}, **fields}).spec
 
 
 def world(*specs: Shaping) -> Planner:
@@ -141,12 +141,113 @@ def test_a_meter_saves_up_what_tcp_needs(rate: str, burst: str, bandwidth: tuple
     assert row.columns["bandwidth"] == {"rate": bandwidth[0], "burst": bandwidth[1]}
 
 
-def test_the_verdict_says_what_is_applied_and_what_cannot_be() -> None:
-    applied, unsupported = verdict(spec(rate="10mbit", burst="64kb", delay="20ms", jitter="2ms", loss="0.5%"))
-    assert applied == Quality(rate="10mbit", burst="375000b")
-    assert [one.field for one in unsupported] == ["delay", "jitter", "loss", "burst"]
+def judged(*able: str, port: PortType = PortType.VETH, **fields: Any) -> tuple[Quality | None, list[str], str]:
+    """Return what is applied, the fields that are not, and the problem of a Shaping of `a`, on a Node that is able."""
+    made = shaping("s", **{"from": {"attachment": "a"}, **fields})
+    planner = world(made)
+    planner.put(msgspec.structs.replace(A, type=port))
+    status = NodeStatus(capabilities={NETEM: NETEM in able, PACKET: PACKET in able})
+    node = Node(
+        api_version="v",
+        kind="Node",
+        metadata=ObjectMeta(name="n1"),
+        spec=NodeSpec(underlay_ip="172.31.0.1"),
+        status=status,
+    )
+    planner.put(node)
+    planner.flush()
+    applied, unsupported = verdict(planner.world, made)
+    problems = planner.desired.problems.get(Unit("Shaping", "default", "s"), ())
     assert all(one.reason for one in unsupported)
-    assert verdict(spec(rate="10mbit", burst="1mb"))[1] == ()
-    assert verdict(spec(rate="10mbit"))[1] == ()
-    assert verdict(spec(delay="20ms"))[0] is None
-    assert verdict(spec(rate="100tbit"))[0] == Quality(rate="4294967295kbit", burst="536870911875b")
+    return applied, [one.field for one in unsupported], "; ".join(one.message for one in problems)
+
+
+def test_the_verdict_says_what_is_applied_and_what_cannot_be() -> None:
+    every: dict[str, Any] = {"rate": "10mbit", "burst": "64kb", "delay": "20ms", "jitter": "2ms", "loss": "0.5%"}
+    applied, unsupported, problem = judged(**every)
+    assert applied == Quality(rate="10mbit", burst="375000b")
+    assert unsupported == ["delay", "jitter", "loss", "burst"]
+    assert problem == (
+        "spec.delay: the kernel of Node n1 has no netem: load the module sch_netem there, "
+        "or set spec.impairment to userspace or auto"
+    )
+    impaired = Quality(rate="10mbit", burst="375000b", delay="20ms", jitter="2ms", loss="0.5%")
+    assert judged(NETEM, **every) == (impaired, ["burst"], "")
+    assert judged(rate="10mbit", burst="1mb")[1:] == ([], "")
+    assert judged(rate="10mbit")[1:] == ([], "")
+    assert judged(delay="20ms")[0] is None
+    assert judged(NETEM, delay="20ms") == (Quality(delay="20ms"), [], "")
+    assert judged(rate="100tbit")[0] == Quality(rate="4294967295kbit", burst="536870911875b")
+
+
+@pytest.mark.parametrize(
+    ("able", "impairment", "said"),
+    [
+        ((NETEM,), "kernel", ""),
+        ((PACKET,), "kernel", "no netem"),
+        ((NETEM,), "userspace", "CAP_NET_RAW"),
+        ((PACKET,), "userspace", ""),
+        ((NETEM,), "auto", ""),
+        ((PACKET,), "auto", ""),
+        ((), "auto", "CAP_NET_RAW"),
+    ],
+)
+def test_loss_is_applied_by_what_is_asked_for_and_present(able: tuple[str, ...], impairment: str, said: str) -> None:
+    _, unsupported, problem = judged(*able, loss="1%", impairment=impairment)
+    assert said in problem
+    assert bool(unsupported) is bool(problem) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"to": {"attachment": "b"}}, "remove spec.to"),
+        ({"from": {"network": "blue"}}, "set spec.from.attachment"),
+        ({"delay": "61s"}, "more than 60 s"),
+        ({"port": PortType.EXISTING}, "use type veth"),
+        ({"from": {"attachment": "gone"}}, "gone does not exist"),
+    ],
+)
+def test_what_cannot_be_impaired_on_any_node_is_said_with_the_remedy(fields: dict[str, Any], said: str) -> None:
+    applied, unsupported, problem = judged(NETEM, PACKET, **{"delay": "1ms", **fields})
+    assert (applied, unsupported) == (None, ["delay"])
+    assert said in problem
+
+
+ROUTERS = """
+{kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 4096}}
+---
+{kind: Subnet, metadata: {name: blue}, spec: {network: blue, cidr: 10.10.0.0/24}, status: {validated: true}}
+---
+{kind: Network, metadata: {name: red}, spec: {}, status: {vni: 4097}}
+---
+{kind: Router, metadata: {name: hall}, spec: {networks: [{network: blue}]}}
+"""
+
+
+def test_the_port_of_a_router_has_the_rate_in_both_directions() -> None:
+    start = {"network": "blue", "router": "hall"}
+    planner = planned(ROUTERS, shaping("s", **{"from": start, "rate": "10mbit"}))
+    planner.put(A)
+    planner.flush()
+    rows = [one for ref, one in planner.desired.rows.items() if ref.table == "QoS"]
+    assert {(one.columns["direction"], one.columns["match"]) for one in rows} == {
+        ("from-lport", 'inport == "default/hall:blue:plug" && ip'),
+        ("to-lport", 'outport == "default/hall:blue:plug" && ip'),
+    }
+    assert not planner.desired.problems
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ({"network": "red", "router": "hall"}, "Router hall has no port on Network red: name another"),
+        ({"network": "blue", "router": "gone"}, "spec.from.router: Router gone does not exist"),
+    ],
+)
+def test_a_router_port_that_does_not_exist_is_named(start: dict[str, str], said: str) -> None:
+    planner = planned(ROUTERS, shaping("s", **{"from": start, "rate": "10mbit"}))
+    planner.flush()
+    (problem,) = planner.desired.problems[Unit("Shaping", "default", "s")]
+    assert said in problem.message
+    assert not [ref for ref in planner.desired.rows if ref.table == "QoS"]

@@ -42,8 +42,15 @@ def test_the_switchs_port_is_the_peer_of_the_routers() -> None:
         "name": "ns/r1:blue:plug",
         "type": "router",
         "addresses": frozenset({"router"}),
+        "enabled": None,
         "options": {"router-port": "ns/r1:blue"},
     }
+
+
+def test_a_link_that_is_down_closes_the_switchs_port_and_leaves_the_routers() -> None:
+    outcome = routed("networks: [{network: red, ips: [10.20.0.7/24], linkDown: true}]")
+    assert rows(outcome, "Logical_Switch_Port")["ns/r1:red:plug"]["enabled"] is False
+    assert "enabled" not in rows(outcome, "Logical_Router_Port")["ns/r1:red"]
 
 
 def test_addresses_that_are_given_replace_the_gateways() -> None:

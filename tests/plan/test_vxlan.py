@@ -12,7 +12,7 @@ from netloom.openflow import packets
 from netloom.openflow.packets import Packet
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, LocalPort, Remote, VxlanPlan, base, local, remote
 from netloom.plan.vxlan.layout import link_local
-from tests.plan.vxlan_nodes import VTEP, Nodes, mac, nodes, number, profile, shaping
+from tests.plan.vxlan_nodes import VTEP, Nodes, mac, nodes, number, profile, shaping, vtep
 
 GROUP = 0x333300000001
 
@@ -321,6 +321,23 @@ steps = st.one_of(
         st.sampled_from(SHAPES),
     ),
     st.builds(lambda name: (f"shaping/{name}", lambda plan: plan.drop_shaping("default", name)), st.sampled_from("st")),
+    st.builds(
+        lambda name, address, macs, more: (
+            f"vtep/{name}",
+            lambda plan: plan.put_vtep(vtep(name, address, macs, **more)),
+        ),
+        st.sampled_from("vw"),
+        st.sampled_from(["198.51.100.1", "198.51.100.2"]),
+        st.dictionaries(
+            st.sampled_from([*MACS, "02:00:00:00:00:03"]),
+            st.sampled_from([(), ("10.0.0.1",), ("10.0.0.2", "fd00::2"), ("10.0.0.100",)]),
+        ),
+        st.fixed_dictionaries(
+            {},
+            optional={"vni": st.just(77), "local_vni": st.sampled_from([42, 43]), "flood": st.booleans()},
+        ),
+    ),
+    st.builds(lambda name: (f"vtep/{name}", lambda plan: plan.drop_vtep("default", name)), st.sampled_from("vw")),
     st.builds(_vtep, st.sampled_from([1, 2, None])),
 )
 KNOWN = _vtep(1)
@@ -336,6 +353,10 @@ def test_a_change_at_a_time_comes_to_what_everything_at_once_does_in_any_order(
     for (subject, step), flushed in [*made, (KNOWN, True)]:
         step(plan)
         last[subject] = step
+        if random.random() < 0.5:
+            for _ in plan.slices():
+                if random.random() < 0.3:
+                    break
         if flushed:
             delta = plan.flush()
             for one in delta.drops:
@@ -358,13 +379,15 @@ def test_a_change_at_a_time_comes_to_what_everything_at_once_does_in_any_order(
 
 def test_all_that_goes_leaves_nothing_behind() -> None:
     at = world()
-    at.put(profile("p", **SPECS[3]), shaping("s", **SHAPES[1]))
+    far = vtep("v", "198.51.100.1", {"02:00:00:00:01:01": ("10.0.0.9", "fd00::9"), "02:00:00:00:01:02": ()})
+    at.put(profile("p", **SPECS[3]), shaping("s", **SHAPES[1]), far)
     plan = at.nodes["n1"].plan
     plan.flush()
     for name, port in at.ports.items():
         (plan.drop_local if port.node == "n1" else plan.drop_remote)(name)
     plan.drop_profile("default", "p")
     plan.drop_shaping("default", "s")
+    plan.drop_vtep("default", "v")
     plan.flush()
     assert set(plan.claims.flows.values()) == set(base(VTEP))
     plan.vtep = None
@@ -407,7 +430,7 @@ def test_all_flows_are_known_by_their_cookie() -> None:
 
 def test_a_port_has_few_flows_and_a_remote_fewer() -> None:
     at = world()
-    assert len(local(at.ports["a"])) == 21
+    assert len(local(at.ports["a"])) == 25
     face = structs.asdict(at.ports["a"])
     del face["ofport"]
     assert len(remote(Remote(host_ip="192.0.2.1", **face), VTEP)) == 4

@@ -9,8 +9,9 @@ import pytest
 from netloom.openflow.flows import Drop, Flow, MeterSpec, Put
 from netloom.openflow.io import Connection
 from netloom.plan.vxlan.fabric import VxlanPlan
+from netloom.plan.vxlan.sites import RECEIVERS
 from tests.openflow.real import BRIDGE, Real, real_switch, within
-from tests.plan.vxlan_nodes import nodes, profile, shaping
+from tests.plan.vxlan_nodes import nodes, profile, shaping, vtep
 
 pytestmark = [pytest.mark.ovn, pytest.mark.root]
 
@@ -48,6 +49,9 @@ def plan() -> VxlanPlan:
         profile("both", ingress=[{"from": [{"profile": "web"}]}], egress=[{}, {"to": [{"cidr": "fd00::/64"}]}]),
         profile("all", selector=WEB, egress=[{"ports": [{"protocol": "sctp"}], "action": "reject"}, {}]),
         *(shaping(name, **spec) for name, spec in SHAPINGS.items()),
+        vtep("east", "198.51.100.1", {"02:00:00:00:01:01": ("10.0.0.101", "fd00::101")}, vni=77),
+        vtep("south", "2001:db8::1", {"02:00:00:00:01:02": ()}),
+        *(vtep(f"v{at}", f"198.51.{at // 256}.{at % 256}", {}) for at in range(RECEIVERS)),
     )
     found = at.nodes["n1"].plan
     found.flush()

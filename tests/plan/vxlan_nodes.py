@@ -4,12 +4,14 @@ Each node has the flows that its `VxlanPlan` comes to, and a connection tracker.
 the node whose address it is sent to, with its VNI; what leaves by a port has arrived.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
+from netloom.model.kinds.bgp import RemoteVTEP
 from netloom.model.kinds.paths import Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.packets import Packet
@@ -39,6 +41,26 @@ def shaping(name: str, namespace: str = "default", **spec: Any) -> Shaping:
     """Return a Shaping."""
     whole = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Shaping", "spec": spec}
     return msgspec.convert({**whole, "metadata": {"name": name, "namespace": namespace}}, Shaping)
+
+
+def vtep(
+    name: str,
+    address: str,
+    macs: Mapping[str, tuple[str, ...]],
+    *,
+    vni: int = 42,
+    local_vni: int = 42,
+    flood: bool = True,
+) -> RemoteVTEP:
+    """Return a RemoteVTEP, with the machines behind it and their addresses."""
+    spec = {"evpnNetwork": "e", "network": "blue", "node": "n1", "address": address, "vni": vni, "localVNI": local_vni}
+    behind = [{"mac": mac, "ips": ips} for mac, ips in macs.items()]
+    whole = {
+        "apiVersion": "netloom.dev/v1alpha1",
+        "kind": "RemoteVTEP",
+        "spec": {**spec, "flood": flood, "macs": behind},
+    }
+    return msgspec.convert({**whole, "metadata": {"name": name, "namespace": "default"}}, RemoteVTEP)
 
 
 @dataclass
@@ -73,12 +95,14 @@ class Nodes:
                 one.plan.put_remote(Remote(host_ip=self.nodes[node].address, **face), 1)
         return port
 
-    def put(self, *resources: SecurityProfile | Shaping) -> None:
-        """Let all nodes hear of profiles and Shapings."""
+    def put(self, *resources: SecurityProfile | Shaping | RemoteVTEP) -> None:
+        """Let all nodes hear of profiles, Shapings and VTEPs of other sites."""
         for one in self.nodes.values():
             for resource in resources:
                 if isinstance(resource, SecurityProfile):
                     one.plan.put_profile(resource)
+                elif isinstance(resource, RemoteVTEP):
+                    one.plan.put_vtep(resource)
                 else:
                     one.plan.put_shaping(resource)
 

@@ -23,7 +23,20 @@ from tests.support.process import Program, free_port, wait_until
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4;q=0.5"
 PAGE = ROOT / "docs" / "metrics.md"
-DASHBOARD = ROOT / "deploy" / "grafana" / "netloom.json"
+FOLDER = ROOT / "deploy" / "grafana"
+DASHBOARDS = {
+    "netloom.json": [
+        "From creation to Ready",
+        "Addresses",
+        "Agents and their Networks",
+        "Fabric",
+        "Queues",
+        "API server",
+        "Processes",
+    ],
+    "evpn.json": ["Sessions", "Routes", "Networks between sites", "Import"],
+}
+"""The dashboards, and the titles of their rows."""
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "info": ("_info",), "gauge": ("",)}
 OBJECTS = """
 apiVersion: netloom.dev/v1alpha1
@@ -40,6 +53,27 @@ apiVersion: netloom.dev/v1alpha1
 kind: NetworkAttachment
 metadata: {name: web}
 spec: {node: n1, network: blue}
+"""
+EVPN = """
+apiVersion: netloom.dev/v1alpha1
+kind: Node
+metadata: {name: gw}
+spec: {underlayIP: 192.0.2.1}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: BGPSpeaker
+metadata: {name: main}
+spec: {asn: 65001, routerID: 192.0.2.1, node: gw}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: BGPPeer
+metadata: {name: other}
+spec: {speaker: main, address: 127.0.0.9, remoteASN: 65002, passive: true}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: EVPNNetwork
+metadata: {name: blue}
+spec: {network: blue, speaker: main, clients: [{mac: "02:00:00:00:00:01", ip: 10.7.0.99}]}
 """
 
 
@@ -102,7 +136,7 @@ def value(families: dict[str, Metric], name: str, **labels: str) -> float:
 def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Metric]]]:
     """What an API server, a controller and an agent say, of which the last two have neither OVN nor a switch."""
     folder = tmp_path_factory.mktemp("metrics")
-    ports = {"controller": free_port(), "agent": free_port()}
+    ports = {name: free_port() for name in ("controller", "agent", "speaker")}
     with ExitStack() as stack:
         kubeconfig = stack.enter_context(apiserver(folder, "--store", f"sqlite:{folder / 'db'}"))
         health = {name: ("--health-listen", f"127.0.0.1:{port}") for name, port in ports.items()}
@@ -112,13 +146,22 @@ def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         argv = [*NETLOOM, "agent", "--kubeconfig", str(kubeconfig), "--node", "n1", "--ovs", nowhere]
         argv += ["--underlay-ip", "127.0.0.1", *health["agent"]]
         stack.enter_context(Program(argv, log=folder / "agent.log", env=environment()))
+        argv = [*NETLOOM, "speaker", "--kubeconfig", str(kubeconfig), "--node", "gw", *health["speaker"]]
+        argv += ["--speaker-socket", str(folder / "speaker.sock")]
+        stack.enter_context(Program(argv, log=folder / "speaker.log", env=environment()))
         networks, attachment = OBJECTS.rsplit("---", 1)
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=networks)
         netloom("wait", "subnet/blue", kubeconfig=kubeconfig)
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=attachment)
         netloom("wait", "--for=condition=Addressed", "networkattachment/web", kubeconfig=kubeconfig)
+        netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=EVPN)
         wait_until(lambda: _answers(ports["agent"]), what="the agent")
+        wait_until(lambda: _stretches(ports["speaker"]), what="the speaker")
         yield {"API": of_api(kubeconfig), **{name: of_health(port) for name, port in ports.items()}}
+
+
+def _stretches(port: int) -> bool:
+    return _answers(port) and value(of_health(port), "netloom_evpn_local_macs", evpn_network="default/blue") == 1
 
 
 def _answers(port: int) -> bool:
@@ -146,7 +189,8 @@ def test_each_process_has_what_the_page_says_it_has(scrapes: dict[str, dict[str,
     sections = {
         "API": {"Every process", "The API"},
         "controller": {"Every process", "Controllers and agents", "Controllers"},
-        "agent": {"Every process", "Agents"},
+        "agent": {"Every process", "Agents", "Speakers"},
+        "speaker": {"Every process", "Speakers"},
     }
     for process, theirs in sections.items():
         wanted = {name for name, row in described().items() if row.section in theirs}
@@ -172,10 +216,11 @@ def test_the_names_of_an_agents_numbers_are_its_own() -> None:
     assert {f"netloom_agent_{name}" for name in (*COUNTERS, *GAUGES)} <= described().keys()
 
 
-def test_the_dashboard_asks_for_what_there_is() -> None:
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_a_dashboard_asks_for_what_there_is(dashboard: str) -> None:
     page = described()
     samples = {name + suffix: row for name, row in page.items() for suffix in SUFFIXES[row.type]}
-    panels = json.loads(DASHBOARD.read_text())["panels"]
+    panels = json.loads((FOLDER / dashboard).read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     asked: set[str] = set()
     for panel in panels:
@@ -193,16 +238,18 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
                 assert used <= {*samples[name].labels, "le", "instance", "job"}, f"{panel['title']}: labels of {name}"
                 asked.add(name)
     rows = [panel["title"] for panel in panels if panel["type"] == "row"]
-    assert rows == [
-        "From creation to Ready",
-        "Addresses",
-        "Agents and their Networks",
-        "Fabric",
-        "Queues",
-        "API server",
-        "Processes",
-    ]
-    assert len(asked) > 30
+    assert rows == DASHBOARDS[dashboard]
+    if dashboard == "evpn.json":
+        every = {name for name, row in samples.items() if row.section == "Speakers"}
+        assert every - asked <= {name for name in every if name.endswith(("_count", "_sum"))}
+    else:
+        assert len(asked) > 30
+
+
+def test_each_dashboard_is_tested_and_has_an_identity_of_its_own() -> None:
+    found = {path.name: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
+    assert found.keys() == DASHBOARDS.keys()
+    assert len({one["uid"] for one in found.values()}) == len(found)
 
 
 def _grouped(expression: str) -> set[str]:
@@ -212,5 +259,5 @@ def _grouped(expression: str) -> set[str]:
 def test_the_configuration_of_prometheus_names_every_process() -> None:
     text = (ROOT / "deploy" / "prometheus" / "netloom.yaml").read_text()
     jobs = {job["job_name"]: job for job in yaml.safe_load(text)["scrape_configs"]}
-    assert jobs.keys() == {"netloom-api", "netloom-controller", "netloom-agent"}
+    assert jobs.keys() == {"netloom-api", "netloom-controller", "netloom-agent", "netloom-speaker"}
     assert jobs["netloom-api"]["scheme"] == "https"

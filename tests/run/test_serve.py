@@ -211,3 +211,49 @@ def test_a_first_start_killed_at_any_instant_is_completed_by_the_next(tmp_path: 
         server.cli("apply", "-f", "-", stdin=NETWORK)
         assert not list(server.data.glob(".*.tmp"))
         server.kill()
+
+
+def test_speakers_run_inside_serve(tmp_path: Path) -> None:
+    own = os.getpid() % 62_500  # Other processes test beside this one.
+    addresses = [f"127.{own // 250 + 1}.{own % 250}.{number}" for number in (101, 102)]
+    port = free_port()
+
+    def objects(number: int) -> str:
+        mine, other, vtep = addresses[number], addresses[1 - number], f"192.0.2.{number + 1}"
+        items = [
+            ("Node", "gw", {"underlayIP": vtep}),
+            ("Network", "blue", {"vni": 10}),
+            (
+                "BGPSpeaker",
+                "main",
+                {"asn": 65000, "routerID": vtep, "node": "gw", "listen": {"address": mine, "port": port}},
+            ),
+            ("BGPPeer", "other", {"speaker": "main", "address": other, "port": port, "remoteASN": 65000}),
+            (
+                "EVPNNetwork",
+                "blue",
+                {"network": "blue", "speaker": "main", "clients": [{"mac": f"02:00:00:00:00:0{number}"}]},
+            ),
+        ]
+        made = [
+            {"apiVersion": "netloom.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+            for kind, name, spec in items
+        ]
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+
+    folders = [tmp_path / str(number) for number in range(2)]
+    with contextlib.ExitStack() as stack:
+        for number, folder in enumerate(folders):
+            folder.mkdir()
+            server = stack.enter_context(serving(folder, "--speaker-node", "gw"))
+            server.cli("apply", "-f", "-", stdin=objects(number))
+        server.cli("wait", "bgppeers,evpnnetworks", "--all")
+        socket_path = folders[1] / "data" / "speaker.sock"
+
+        def remote() -> list[str]:
+            found = json.loads(netloom("evpn", "macs", "--socket", socket_path, "-o", "json").out)
+            return [one["mac"] for one in found if one["vtep"] == "192.0.2.1"]
+
+        wait_until(lambda: remote() == ["02:00:00:00:00:00"], what="the machine of the other site")
+        assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
+        assert b"netloom_bgp_routes " in server.request("GET", "/metrics")[1]

@@ -22,7 +22,7 @@ from netloom.run.node.agent import Agent
 from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.sim.world import Process, World
-from tests.control.host_world import GRANTS, REMOTE, SCHEMA, Daemons, FakeLinks, Machine
+from tests.control.host_world import GRANTS, REMOTE, SCHEMA, Daemons, FakeLinks, FakeRelays, Machine
 from tests.sim.fabric_oracle import Switchboard
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class Node:
             clock=process.clock,
             switch=switch,
             links=cast("Links", FakeLinks(self.machine, self.random)),
+            relays=FakeRelays(self.machine),
             flows=Speaking(self.switch),
         )
 

@@ -139,6 +139,19 @@ def test_a_kept_connection_that_the_server_closed_is_noticed() -> None:
     asyncio.run(go())
 
 
+def test_a_client_closes_after_a_kept_connection_was_lost() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200))) as server:
+            client = Client(server.url)
+            await client.request("GET", "/")
+            server.hang_up()
+            await asyncio.sleep(0.1)  # Let the news arrive.
+            async with asyncio.timeout(120):
+                await client.close()
+
+    asyncio.run(go())
+
+
 def test_reading_is_tried_again_when_a_kept_connection_breaks_and_writing_is_not() -> None:
     async def go() -> None:
         async def once(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -2,19 +2,25 @@
 
 import contextlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
+
+from netloom.cli.terminal import ended_by_term
+
+if TYPE_CHECKING:
+    from netloom.lab import Lab
+    from netloom.lab.state import Reflector
 
 OVN = {"none": 0, "1": 1, "3": 3}
 DATA = click.option(
     "--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab."
 )
+
+SITE = click.option("--site", metavar="N", type=int, help="Number of the site, in a lab with several.")
 
 NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 
@@ -30,9 +36,22 @@ def lab() -> None:
 
 @lab.command()
 @click.option(
-    "--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="Number of hosts."
+    "--nodes",
+    default=3,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(1, 250),
+    help="Number of hosts, in each site.",
 )
 @DATA
+@click.option("--sites", metavar="N", type=click.IntRange(2, 9), help="Start N labs, joined by a router.")
+@click.option(
+    "--reflector",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "netloom", "frr"]),
+    help="With --sites: route reflector between the sites. With none, the sites are a full mesh.",
+)
 @click.option(
     "--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="Number of OVN central servers."
 )
@@ -61,10 +80,16 @@ def up(
     ovn: str,
     no_restart: bool,
     roots: tuple[str, ...],
+    sites: int | None,
+    reflector: "Reflector",
     **given: Any,  # noqa: ANN401  # what click parsed
 ) -> None:
-    """Start a lab; a lab that was stopped keeps its data."""
+    """Start a lab; a lab that was stopped keeps its data.
+
+    With --sites, start several labs, in the directories site1, site2, ..., joined by a router. Each has a BGP speaker.
+    """
     from netloom.lab import Lab  # the lab and its dependencies: only when used
+    from netloom.lab import sites as several
 
     began = time.monotonic()
     servers: Literal[0, 1, 3] = OVN[ovn]  # type: ignore[assignment]  # the choices are these
@@ -72,9 +97,21 @@ def up(
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
 
-    with _ended_by_term():
-        found = Lab.up(data, ovn=servers, restart=not no_restart, roots=_roots(roots), say=say, **given)
+    given |= {"ovn": servers, "restart": not no_restart, "roots": _roots(roots), "say": say}
     where = _shown(data)
+    if sites is not None:
+        if any([given.pop("kubeconfig"), given.pop("agents")]):
+            raise click.UsageError(
+                "--sites cannot be used with --kubeconfig or --agents: each site has its own API server."
+            )
+        with ended_by_term():
+            up = several.up(data, sites=sites, reflector=reflector, **given)
+        click.echo(_next_steps(where, up))
+        return
+    if reflector != "none":
+        raise click.UsageError("--reflector needs --sites.")
+    with ended_by_term():
+        found = Lab.up(data, **given)
     click.echo(
         f"\nThe lab is up: {', '.join(found.nodes)}.\n"
         f"  export KUBECONFIG={_shown(found.kubeconfig)}\n"
@@ -85,26 +122,40 @@ def up(
     )
 
 
+def _next_steps(where: str, sites: "list[Lab]") -> str:
+    return (
+        f"\nThe lab is up: {len(sites)} sites with {', '.join(sites[0].nodes)}.\n"
+        f"  export KUBECONFIG={_shown(sites[0].kubeconfig)}\n"
+        f"  netloom get bgppeers\n"
+        f"  netloom lab status --data {where}\n"
+        f"  netloom lab exec --data {where} --site {len(sites)} n1 -- ovs-vsctl show\n"
+        f"  netloom lab down --data {where}"
+    )
+
+
 @lab.command()
 @DATA
+@SITE
 @click.option("--delete", is_flag=True, help="Also delete the directory, with all data.")
-def down(data: Path, delete: bool) -> None:
-    """Stop a lab, and keep its data.
+def down(data: Path, site: int | None, delete: bool) -> None:
+    """Stop a lab, with all its sites or one of them, and keep its data.
 
     This also removes what a lab left behind that failed to start.
     """
     from netloom.lab import down as take_down  # as above
 
-    take_down(data, delete=delete)
-    click.echo(f"The lab in {_shown(data)} is down{' and gone' if delete else ''}.")
+    folder = _folder(data, site)
+    take_down(folder, delete=delete)
+    click.echo(f"The lab in {_shown(folder)} is down{' and gone' if delete else ''}.")
 
 
 @lab.command()
 @click.option(
     "--data", metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab.  [default: all labs]"
 )
+@SITE
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
-def status(data: Path | None, output: str) -> int:
+def status(data: Path | None, site: int | None, output: str) -> int:
     """Show a lab, or all labs of this machine, as a tree.
 
     The exit status is 1 if a part of a lab is not healthy.
@@ -115,7 +166,9 @@ def status(data: Path | None, output: str) -> int:
     from netloom.lab import state
     from netloom.lab.status import observe, tree  # as above
 
-    folders = [data] if data else [folder for folder in state.registered().values() if (folder / state.FILE).exists()]
+    if site is not None and data is None:
+        raise click.UsageError("--site needs --data.")
+    folders = [_folder(data, site)] if data else state.known()
     found = [observe(folder) for folder in folders]
     if output == "json":
         shown = [{**msgspec.to_builtins(one), "well": one.healthy} for one in found]
@@ -129,17 +182,18 @@ def status(data: Path | None, output: str) -> int:
 
 @lab.command("exec", context_settings={"ignore_unknown_options": True})
 @DATA
+@SITE
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
+def execute(data: Path, site: int | None, node: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command, or a shell, on a node or in a workload.
 
-    NODE is a node, central, underlay, outside, or a workload. The tools of OVS and OVN connect to the node's own
-    daemons; netloom and kubectl connect to the lab's API server.
+    NODE is a node, central, underlay, outside, a workload, or with --sites router. The tools of OVS and OVN connect
+    to the node's own daemons; netloom and kubectl connect to the lab's API server.
     """
     from netloom.lab import Lab  # as above
 
-    found = Lab(data)
+    found = Lab(_folder(data, site))
     argv = found.command(node, command or [os.environ.get("SHELL", "/bin/sh")])
     sys.stdout.flush()
     os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # without a shell
@@ -147,15 +201,16 @@ def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
 
 @lab.command()
 @DATA
+@SITE
 @NODES
-def off(data: Path, nodes: tuple[str, ...]) -> None:
+def off(data: Path, site: int | None, nodes: tuple[str, ...]) -> None:
     """Power hosts off.
 
     This kills all their processes and takes their links down. Nothing is restarted.
     """
     from netloom.lab import Lab  # as above
 
-    found = Lab(data)
+    found = Lab(_folder(data, site))
     for node in nodes:
         found.off(node)
         click.echo(f"{node} is off.")
@@ -163,12 +218,13 @@ def off(data: Path, nodes: tuple[str, ...]) -> None:
 
 @lab.command()
 @DATA
+@SITE
 @NODES
-def on(data: Path, nodes: tuple[str, ...]) -> None:
+def on(data: Path, site: int | None, nodes: tuple[str, ...]) -> None:
     """Power hosts on again, and wait until they are Ready."""
     from netloom.lab import Lab  # as above
 
-    found = Lab(data)
+    found = Lab(_folder(data, site))
     for node in nodes:
         found.on(node)
         click.echo(f"{node} is on and Ready.")
@@ -176,31 +232,31 @@ def on(data: Path, nodes: tuple[str, ...]) -> None:
 
 @lab.command()
 @DATA
+@SITE
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-def workload(data: Path, names: tuple[str, ...]) -> None:
+def workload(data: Path, site: int | None, names: tuple[str, ...]) -> None:
     """Create network namespaces for workloads, and print their paths.
 
     Use a path as `port.netns` of an attachment, and a name with `lab exec`. They are removed with the lab.
     """
     from netloom.lab import Lab  # as above
 
-    found = Lab(data)
+    found = Lab(_folder(data, site))
     for name in names:
         click.echo(found.workload(name))
 
 
-@contextlib.contextmanager
-def _ended_by_term() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C, so that a partly started lab is cleaned up."""
+def _folder(data: Path, site: int | None) -> Path:
+    """Return the directory of a lab, or of one of its sites."""
+    from netloom.lab import state  # as above
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    if site is None:
+        return data
+    sites = state.load(data).sites
+    if not 1 <= site <= sites:
+        known = f"use one of 1 to {sites}" if sites else "start it with --sites to have several"
+        raise click.BadParameter(f"the lab in {_shown(data)} has no site {site}: {known}.", param_hint="--site")
+    return state.site(data, site)
 
 
 def _roots(given: tuple[str, ...]) -> dict[str, str]:

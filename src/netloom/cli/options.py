@@ -92,7 +92,10 @@ def layout(lab: Path) -> Any:  # noqa: ANN401  # its type is what is not to be l
     from netloom.lab import state  # only where a lab is named
     from netloom.lab.layout import Layout
 
-    return Layout(lab.absolute(), state.load(lab.absolute()))
+    found = Layout(lab.absolute(), state.load(lab.absolute()))
+    if not found.has_api:
+        raise click.BadParameter(f"{lab} has several sites: choose one, as --lab {lab / 'site1'}.", param_hint="--lab")
+    return found
 
 
 def _warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`netloom serve`, `apiserver`, `controller` and `agent`: parse the options, and run a process of `netloom.run`."""
+"""The processes: `netloom serve`, `apiserver`, `controller`, `agent`, `speaker` and `vtep`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,7 +7,15 @@ import click
 
 from netloom.cli.crds import AGGREGATE_EDIT
 from netloom.cli.settings import effective, flags
-from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings, listed
+from netloom.run.config import (
+    AgentSettings,
+    ApiserverSettings,
+    ControllerSettings,
+    ServeSettings,
+    SpeakerSettings,
+    VtepSettings,
+    listed,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +88,32 @@ def agent(**given: object) -> int:
     from netloom.run.node import agent as process  # as above
 
     return process.main(effective(AgentSettings, _with_root_options(given))[0])
+
+
+@click.command()
+@flags(SpeakerSettings)
+def speaker(**given: object) -> int:
+    """Run the BGP speakers of a node, in a process of their own.
+
+    The agent of the node runs them too, unless it is started with --no-speaker; the process that starts first does. Run
+    it in the node's network namespace, with the node's credential.
+    """
+    from netloom.run.node import speaker as process  # as above
+
+    return process.main(effective(SpeakerSettings, _with_root_options(given))[0])
+
+
+@click.command()
+@flags(VtepSettings)
+def vtep(**given: object) -> int:
+    """Serve the REST API of ryu's rest_vtep and of evpn-for-ovn, and with --rabbit the same operations as RPC.
+
+    Requests become objects of the API that the kubeconfig names: BGPSpeaker, BGPPeer, EVPNNetwork, Network. Clients
+    authenticate as to `netloom serve`.
+    """
+    from netloom.run import vtep as process  # as above
+
+    return process.main(effective(VtepSettings, _with_root_options(given))[0])
 
 
 def _with_root_options(given: dict[str, object]) -> dict[str, object]:

@@ -18,17 +18,22 @@ KINDS: dict[str, type[Settings]] = {
     "apiserver": configuration.ApiserverSettings,
     "controller": configuration.ControllerSettings,
     "agent": configuration.AgentSettings,
+    "speaker": configuration.SpeakerSettings,
+    "vtep": configuration.VtepSettings,
 }
 
 _METAVARS = {
-    **dict.fromkeys(("kubeconfig", "key", "cert", "ca", "tokens", "revoked"), "FILE"),
+    **dict.fromkeys(("kubeconfig", "key", "cert", "ca", "tokens", "revoked", "file"), "FILE"),
     **dict.fromkeys(("quarantine", "rest", "timeout"), "SECONDS"),
     **dict.fromkeys(("context", "identity", "node", "owner"), "NAME"),
     **dict.fromkeys(("ovs", "openflow"), "REMOTE"),
     "data": "DIR",
+    "passwords": "DIR",
+    "socket": "PATH",
     "listen": "HOST:PORT",
     "encap": "PROTOCOL",
     "housekeeping": "MODE",
+    "rabbit": "URL",
     "datapath": "TYPE",
 }
 """What the value of a setting is, by the last word of its name."""

@@ -1,8 +1,11 @@
-"""Output to a terminal or a program: colours, unless it is piped or NO_COLOR is set, and JSON."""
+"""Output to a terminal or a program: colours, unless it is piped or NO_COLOR is set, and JSON; and its signals."""
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 import msgspec
@@ -23,3 +26,17 @@ def print_json(value: object) -> None:
 def counted(number: int, word: str) -> str:
     """Return a number with its noun in singular or plural."""
     return f"{number} {word}{'s' * (number != 1)}"
+
+
+@contextmanager
+def ended_by_term() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C, so that a command cleans up what it has begun."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

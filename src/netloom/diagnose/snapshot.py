@@ -14,6 +14,7 @@ from netloom.errors import Invalid
 from netloom.model import registry
 from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.registry import KINDS
 from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
@@ -58,8 +59,8 @@ def key(resource: Resource) -> str:
 
 
 def is_vxlan(resource: Resource | None, resources: Iterable[Resource]) -> bool:
-    """Whether a resource is a Network of the vxlan fabric or an attachment to one, which OVN does not know."""
-    if isinstance(resource, NetworkAttachment):
+    """Whether a resource is a Network of the vxlan fabric or belongs to one, so that OVN does not know it."""
+    if isinstance(resource, NetworkAttachment | EVPNNetwork | RemoteVTEP):
         name = f"{resource.metadata.namespace}/{resource.spec.network}"
         resource = next((one for one in of_type(resources, Network) if key(one) == name), None)
     return isinstance(resource, Network) and resource.spec.fabric is Fabric.VXLAN

@@ -10,15 +10,21 @@ from typing import Any
 
 from msgspec import Struct
 
+from netloom.model import registry
 from netloom.model.document import Condition, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import BGPPeer, BGPSpeaker, EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.paths import Mirror, Place, Shaping
 from netloom.model.kinds.policy import LoadBalancer, SecurityProfile
 from netloom.model.values.ages import age
+from netloom.plan.audit import evpn
+from netloom.plan.problem import Unit
 
 READY, PENDING, FAILED = "ready", "pending", "failed"
+LISTED: tuple[type[Resource], ...] = (*(kind.type for kind in registry.PLANNED), BGPPeer)
+"""The kinds of an overview."""
 FEW = 5
 """Up to this many objects with the same problem are listed one by one."""
 PATIENCE_SECONDS = 10.0
@@ -69,6 +75,7 @@ def overview(resources: Iterable[Resource], now: datetime, namespace: str = "") 
     nodes = {one.metadata.name: one for one in every if isinstance(one, Node)}
     attachments = [one for one in every if isinstance(one, NetworkAttachment)]
     problems = [problem for one in every for problem in problems_of(one, nodes, now)]
+    problems += _evpn_problems(every, now)
     rank = {kind: place for place, kind in enumerate(("Node", "Network", "Subnet", "Router"))}
     problems.sort(key=lambda one: (rank.get(one.kind, len(rank)), one.kind, one.namespace, one.name))
     spaces = sorted({one.metadata.namespace for one in every if one.metadata.namespace})
@@ -87,6 +94,8 @@ def state(one: Any) -> str:  # noqa: ANN401  # a resource of any kind that has a
     if any(found[name].status == "False" for name in ("Programmed", "Ready") if name in found):
         return FAILED
     ready = found.get("Ready")
+    if isinstance(one, RemoteVTEP):
+        return READY  # It has a condition only if there is a problem.
     if ready is None or ready.status != "True" or (ready.observed_generation or generation) < generation:
         return PENDING
     return READY
@@ -102,10 +111,26 @@ def problems_of(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterato
             waits = ", ".join(one.metadata.finalizers) or "the objects that use it"
             yield _problem(one, f"its deletion waits for {waits}")
         return
+    if isinstance(one, BGPSpeaker | BGPPeer | EVPNNetwork):
+        return  # They depend on each other: see `_evpn_problems`.
     special = list(_kind(one, nodes, now))
     nowhere = isinstance(one, NetworkAttachment) and bool(special)  # Without its Node it cannot be plugged.
     for words in dict.fromkeys([*(() if nowhere else _conditions(one, now)), *special]):
         yield _problem(one, words)
+
+
+def _evpn_problems(every: list[Resource], now: datetime) -> Iterator[ObjectProblem]:
+    """Yield the problems of speakers, peers and EVPNNetworks."""
+    fresh = {
+        Unit(one.kind, one.metadata.namespace, one.metadata.name)
+        for one in every
+        if isinstance(one, BGPSpeaker | BGPPeer | EVPNNetwork)
+        and not one.status.conditions
+        and _seconds(one.metadata.creation_timestamp or "", now) <= PATIENCE_SECONDS
+    }
+    for found in evpn.audit(one for one in every if not one.metadata.deletion_timestamp):
+        if found.unit not in fresh:
+            yield ObjectProblem(found.kind, found.namespace, found.name, found.message)
 
 
 def gathered(problems: Iterable[ObjectProblem]) -> Iterator[str]:
@@ -204,6 +229,8 @@ def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
         Section("Security profiles", tuple(_profile(one) for one in mine if isinstance(one, SecurityProfile))),
         Section("Load balancers", tuple(_balancer(one) for one in mine if isinstance(one, LoadBalancer))),
         Section("Shapings", tuple(_shaping(one) for one in mine if isinstance(one, Shaping))),
+        Section("BGP speakers", tuple(_speakers(mine))),
+        Section("EVPN networks", tuple(_evpn_networks(mine))),
         Section("Mirrors", tuple(_mirror(one) for one in mine if isinstance(one, Mirror))),
     )
     yield from (section for section in sections if section.items)
@@ -293,8 +320,54 @@ def _mirror(one: Mirror) -> Item:
     return _item(one, way, one.spec.direction.value)
 
 
+def _speakers(mine: list[Resource]) -> Iterator[Item]:
+    peers = [one for one in mine if isinstance(one, BGPPeer)]
+    speakers = [one for one in mine if isinstance(one, BGPSpeaker)]
+    for one in speakers:
+        sessions = f"{one.status.established} of {one.status.peers} sessions established"
+        items = tuple(_peer(peer) for peer in peers if peer.spec.speaker == one.metadata.name)
+        yield _item(one, f"AS {one.spec.asn}", one.spec.router_id, f"on {one.spec.node}", sessions, items=items)
+    known = {one.metadata.name for one in speakers}
+    for peer in peers:
+        if peer.spec.speaker not in known:
+            yield _item(peer, f"names BGPSpeaker {peer.spec.speaker}, which does not exist", failed=True)
+
+
+def _peer(one: BGPPeer) -> Item:
+    state = one.status.state.value if one.status.state is not None else ""
+    routes = f"{one.status.received} routes received, {one.status.sent} sent" if state == "Established" else ""
+    return _item(one, one.spec.address, f"AS {one.spec.remote_asn}", state, routes)
+
+
+def _evpn_networks(mine: list[Resource]) -> Iterator[Item]:
+    networks = [one for one in mine if isinstance(one, EVPNNetwork)]
+    vteps = [one for one in mine if isinstance(one, RemoteVTEP)]
+    waiting = evpn.standby(networks)
+    for one in networks:
+        status, key = one.status, (one.metadata.namespace, one.metadata.name)
+        vni = f"VNI {status.vni}" if status.vni is not None else ""
+        items = tuple(_remote_vtep(vtep) for vtep in vteps if vtep.spec.evpn_network == one.metadata.name)
+        counts = f"{status.local_macs} local and {status.remote_macs} remote MACs"
+        found = _item(one, f"extends {one.spec.network}", vni, f"by {one.spec.speaker}", counts, items=items)
+        if key in waiting:
+            about = (*found.about[:-1], "on standby")
+            found = Item(kind=found.kind, name=found.name, state=READY, about=about, items=items)
+        yield found
+    known = {one.metadata.name for one in networks}
+    for vtep in vteps:
+        if vtep.spec.evpn_network not in known:
+            yield _item(vtep, f"names EVPNNetwork {vtep.spec.evpn_network}, which does not exist", failed=True)
+
+
+def _remote_vtep(one: RemoteVTEP) -> Item:
+    count = f"{len(one.spec.macs)} MAC{'s' * (len(one.spec.macs) != 1)}"
+    return _item(one, one.spec.address, f"VNI {one.spec.vni}", count, "takes broadcasts" if one.spec.flood else "")
+
+
 def _place(one: Place) -> str:
     if one.selector is not None:
         return "selected attachments"
+    if one.router:
+        return f"router {one.router} on network {one.network}"
     word = "" if one.attachment else "network " if one.network else "node "
     return word + (one.attachment or one.network or one.node)

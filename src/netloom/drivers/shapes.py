@@ -3,15 +3,17 @@
 `ReconciledSet`   objects of ours in another system that are made equal to a desired set: the whole set is compared once
                   for each connection, and after that each change of it is applied by itself. Flows are such a set; the
                   routes of a BGP speaker and the filters of tc are, too.
+`PortRelays`      processes that impair the packets of single ports.
 `PortDevices`     devices that are commanded one port at a time: the caller says what a port needs, and gets the
                   device. Each command reads the present state and writes only what differs.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol, TypeVar
 
 from netloom.drivers.link.codec import Link
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.policy.impairment import PortImpairment
 from netloom.signals import Signal
 
 K = TypeVar("K")
@@ -59,6 +61,20 @@ class ReconciledSet(Protocol[K, V, DesiredT, DeltaT]):
         """Return the values of the driver's metrics."""
 
 
+class PortRelays(Protocol):
+    """The processes between the devices of ports and the switch."""
+
+    @property
+    def on_end(self) -> Signal[[str]]:
+        """Sent with the near device of a relay that ended."""
+
+    async def ensure(self, near: str, far: str, wanted: PortImpairment) -> None:
+        """Have a relay between two devices do what is wanted."""
+
+    def close(self) -> None:
+        """Leave the relays to themselves."""
+
+
 class PortDevices(Protocol):
     """The devices of ports; a command raises `ProblemError` if the node prevents it."""
 
@@ -66,16 +82,16 @@ class PortDevices(Protocol):
         """Return a device of the node."""
 
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Make a pair of veths as planned, or correct it; return the outer end."""
+        """Make a pair of veths as planned, or correct it; with a relay, another pair; return the switch's end."""
 
     async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
-        """Correct an existing pair; return its outer end, or None if the pair would have to be made."""
+        """Correct an existing pair; return the switch's end, or None if the pair would have to be made."""
 
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Configure a device of the node as planned."""
 
-    async def up(self, name: str) -> None:
-        """Set a device up."""
+    async def set_up(self, name: str, *, up: bool) -> None:
+        """Set a device up, or down."""
 
     async def enslave(self, name: str, master: str) -> None:
         """Put a device on a Linux bridge; "": take it off."""
@@ -85,6 +101,15 @@ class PortDevices(Protocol):
 
     async def in_use(self, device: Link, *, switched: bool) -> str:
         """Return what the node itself uses a device for; "": nothing known."""
+
+    async def namespace(self, path: str, root: str) -> str:
+        """Return the identity of the network namespace at a path; "": there is none."""
+
+    async def create_namespace(self, path: str, root: str, record: Callable[[str], Awaitable[None]]) -> None:
+        """Create a network namespace; `record` is called with its identity before it gets its path."""
+
+    async def remove_namespace(self, path: str, root: str, identity: str) -> None:
+        """Remove the path of the network namespace with this identity; any other is left alone."""
 
     async def pairs(self) -> dict[str, str]:
         """Return the outer ends of our pairs, each with the uid it was made for."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netloom.errors import Conflict, Forbidden, Invalid, NotFound
+from netloom.lab.daemons.programs import BGPD
 from netloom.lab.layout import Layout
 
 TOOLS = {"ip": "iproute2", "ethtool": "ethtool", "nsenter": "util-linux", "unshare": "util-linux", "sysctl": "procps"}
@@ -38,6 +39,12 @@ def programs(ovn: int, roots: Mapping[str, str]) -> None:
         lacking = [name for name in needed if not _in_root(Path(folder), name)]
         if lacking:
             raise NotFound(f"--root-of {place}={folder}: programs not found in it: {', '.join(lacking)}")
+
+
+def reflector(name: str) -> None:
+    """Refuse a machine without the program that reflects routes between sites."""
+    if name == "frr" and not Path(BGPD).exists():
+        raise NotFound(f"program not found: {BGPD}: install it, as with apt-get install frr")
 
 
 def places(layout: Layout) -> None:

@@ -5,12 +5,20 @@ The lab's id identifies what belongs to it (see `processes`), so other processes
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
+from netloom.drivers.link import kernel
+from netloom.drivers.vswitch.driver import NETNS
+from netloom.errors import Internal
 from netloom.lab import state, wiring
 from netloom.lab.daemons.processes import LabProcess, end, of_lab
+from netloom.plan.node.namespaces import read_record
 
 WATCHERS = ("keeper", "supervisor")
+_BRIDGES = '["Open_vSwitch", {"op": "select", "table": "Bridge", "where": [], "columns": ["external_ids"]}]'
 GENTLE = ("serve", "controller", "agent-")
 
 
@@ -33,10 +41,22 @@ def sweep_folder(folder: Path) -> None:
     for name in ("pids", "ready", "off"):
         for left in (folder / name).glob("*"):
             left.unlink(missing_ok=True)
-    for pattern in ("ovn/*", "nodes/*/*"):
+    for pattern in ("ovn/*", "nodes/*/*", "frr/*"):
         for left in folder.glob(pattern):
-            if left.suffix in (".sock", ".ctl", ".pid", ".mgmt", ".snoop"):
+            if left.suffix in (".sock", ".ctl", ".pid", ".mgmt", ".snoop", ".vty"):
                 left.unlink(missing_ok=True)
+
+
+def remove_created_namespaces(folder: Path) -> None:
+    """Remove the network namespaces that the agents of a lab that has ended created; the switches' databases know."""
+    for database in folder.glob("nodes/*/conf.db"):
+        with suppress(Internal):  # Of another version, or damaged.
+            rows = msgspec.json.decode(wiring.run(["ovsdb-tool", "query", str(database), _BRIDGES]))[0]["rows"]
+            for key, value in (entry for row in rows for entry in row["external_ids"][1]):
+                record = read_record(value) if key.startswith(f"{NETNS}/") else None
+                if record is not None:
+                    path = "/" + key.split("/", 3)[3]
+                    kernel.remove_path(path, record.identity, root=record.root)
 
 
 def sweep_machine() -> list[str]:

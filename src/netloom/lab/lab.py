@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from netloom.errors import Conflict, Invalid, NetloomError, NotFound
-from netloom.lab import checks, cleaning, clusters, pki, state, waiting, wiring
+from netloom.lab import checks, cleaning, clusters, peering, pki, state, waiting, wiring
 from netloom.lab.daemons import databases, keeper, processes
 from netloom.lab.daemons.entering import NETNS, mountpoints
 from netloom.lab.daemons.programs import environment, programs
@@ -62,6 +62,7 @@ class Lab:
         roots: Mapping[str, str] | None = None,
         kubeconfig: Path | None = None,
         agents: Path | None = None,
+        site: int = 0,
         timeout: float = UP_SECONDS,
         say: Say = lambda text: None,
     ) -> "Lab":
@@ -69,7 +70,7 @@ class Lab:
 
         With `kubeconfig`, its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each
         node. Programs connect to OVN's databases with TLS, nodes with OVN's role for them; with `plain_ovn` over unix
-        sockets, without roles.
+        sockets, without roles. With `site`, it is one of several (`sites`).
         """
         folder = folder.absolute()
         checks.root(os.geteuid())
@@ -84,22 +85,13 @@ class Lab:
             outside=outside,
             cluster=cluster,
             roots=dict(roots or {}),
+            site=site,
         )
         checks.places(Layout(folder, wanted))
-        with _alone(folder) as earlier:
-            _may_be_up(folder, earlier, wanted)
-            for gone in cleaning.sweep_machine():
-                say(f"cleaned up the rest of a lab in {gone}, which does not exist any more")
-            cleaning.clean(state.identity(folder))
-            made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
-            layout = Layout(
-                folder, msgspec.structs.replace(_with_ports(folder, earlier, wanted), mountpoints=tuple(made))
-            )
-            with _undone_on_failure(layout):
-                began = datetime.now(UTC)
-                _start(layout, kubeconfig, agents, say)
-                waiting.until_up(layout, began=began, deadline=time.monotonic() + timeout, say=say)
-                state.save(folder, msgspec.structs.replace(layout.state, phase="up"))
+        with alone(folder) as earlier:
+            check_options(folder, earlier, wanted)
+            _check_down(folder, earlier)
+            start(folder, earlier, wanted, kubeconfig=kubeconfig, agents=agents, timeout=timeout, say=say)
         return cls(folder)
 
     def down(self, *, delete: bool = False) -> None:
@@ -142,7 +134,8 @@ class Lab:
         if place not in here:
             workloads = [name for name in here if name not in self.layout.places]
             known = ", ".join([*self.layout.places, *workloads])
-            raise NotFound(f"no {place!r} in this lab: use one of {known}")
+            elsewhere = ", or choose a site with --site" if self.layout.state.sites else ""
+            raise NotFound(f"no {place!r} in this lab: use one of {known}{elsewhere}")
         return self.layout.prefix + place
 
     def workload(self, name: str) -> Path:
@@ -220,22 +213,37 @@ def down(folder: Path, *, delete: bool = False) -> None:
     checks.root(os.geteuid())
     lab_id = state.identity(folder)
     if not (folder / state.FILE).exists() and lab_id in state.registered():
-        cleaning.clean(lab_id)
+        end(folder)
         return
-    found = state.load(folder)
-    with _alone(folder):
-        cleaning.clean(lab_id)
-        cleaning.sweep_folder(folder)
-        for made in found.mountpoints:
-            with suppress(OSError):  # Another lab may use its own one beside it.
-                os.rmdir(made)
-        state.save(folder, msgspec.structs.replace(found, phase="down", mountpoints=()))
+    state.load(folder)  # `NotFound` before a lock is made.
+    with alone(folder):
+        end(folder)
         if delete:
             shutil.rmtree(folder)
 
 
+def end(folder: Path) -> None:
+    """End the lab of a folder that is locked, if there is one, and the sites in it."""
+    for one in state.left_sites(folder):
+        if one.exists():
+            with alone(one):
+                end(one)
+        else:
+            end(one)
+    cleaning.clean(state.identity(folder))
+    if not (folder / state.FILE).exists():
+        return
+    found = state.load(folder)
+    cleaning.remove_created_namespaces(folder)
+    cleaning.sweep_folder(folder)
+    for made in found.mountpoints:
+        with suppress(OSError):  # Another lab may use its own one beside it.
+            os.rmdir(made)
+    state.save(folder, msgspec.structs.replace(found, phase="down", mountpoints=()))
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[State | None]:
+def alone(folder: Path) -> Iterator[State | None]:
     """Lock the folder for one `lab up` or `lab down`, and yield the state of the lab in it."""
     state.check_folder(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -243,13 +251,31 @@ def _alone(folder: Path) -> Iterator[State | None]:
         yield state.check_folder(folder)  # Again: the previous holder of the lock may have created a lab.
 
 
-def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
+def _check_down(folder: Path, earlier: State | None) -> None:
+    """Refuse to bring up a lab that is up."""
+    pid = processes.read_pid(folder / "pids", "supervisor")
+    if earlier and earlier.phase == "up" and pid and processes.is_of(pid, state.identity(folder), "supervisor"):
+        raise Conflict(
+            f"the lab in {folder} is up: run `netloom lab down --data {folder}` first, or choose another folder with "
+            "--data"
+        )
+
+
+def check_options(folder: Path, earlier: State | None, wanted: State) -> None:
+    """Refuse options that differ from those with which the lab in a folder was created, where they must not."""
     if earlier is None:
         return
     again = f"`netloom lab down --data {folder}`"
-    pid = processes.read_pid(folder / "pids", "supervisor")
-    if earlier.phase == "up" and pid and processes.is_of(pid, state.identity(folder), "supervisor"):
-        raise Conflict(f"the lab in {folder} is up: run {again} first, or choose another folder with --data")
+    if earlier.site != wanted.site:
+        raise Conflict(
+            f"the lab in {folder} is a site: run `netloom lab up --sites ... --data {folder.parent}` instead"
+        )
+    if (earlier.sites, earlier.reflector) != (wanted.sites, wanted.reflector):
+        made = f"with --sites {earlier.sites} --reflector {earlier.reflector}" if earlier.sites else "without --sites"
+        raise Conflict(
+            f"the lab in {folder} was created {made}: use the same options, or run "
+            f"`netloom lab down --delete --data {folder}` first"
+        )
     if bool(earlier.cluster) != bool(wanted.cluster):
         raise Conflict(
             f"the lab in {folder} was made {'with' if earlier.cluster else 'without'} --kubeconfig: run {again} first"
@@ -259,6 +285,29 @@ def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
             f"the lab in {folder} was created with --ovn {earlier.ovn or 'none'}: use the same option, or run "
             f"`netloom lab down --delete --data {folder}` first"
         )
+
+
+def start(
+    folder: Path,
+    earlier: State | None,
+    wanted: State,
+    *,
+    kubeconfig: Path | None = None,
+    agents: Path | None = None,
+    timeout: float,
+    say: Say,
+) -> None:
+    """Bring up the lab in a folder that is locked."""
+    for gone in cleaning.sweep_machine():
+        say(f"cleaned up what was left of a lab in {gone}, which no longer exists")
+    cleaning.clean(state.identity(folder))
+    made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
+    layout = Layout(folder, msgspec.structs.replace(_with_ports(folder, earlier, wanted), mountpoints=tuple(made)))
+    with _undone_on_failure(layout):
+        began = datetime.now(UTC)
+        _start(layout, kubeconfig, agents, say)
+        waiting.until_up(layout, began=began, deadline=time.monotonic() + timeout, say=say)
+        state.save(folder, msgspec.structs.replace(layout.state, phase="up"))
 
 
 def _with_ports(folder: Path, earlier: State | None, wanted: State) -> State:
@@ -294,15 +343,21 @@ def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Sa
         path.mkdir(mode=0o755, exist_ok=True)
     for old in layout.log.iterdir():
         old.unlink()
-    say(f"{layout.state.nodes} host{'s' * (layout.state.nodes > 1)}: namespaces and cables")
+    if layout.nodes:
+        say(f"{len(layout.nodes)} host{'s' * (len(layout.nodes) > 1)}: namespaces and cables")
     wiring.build(layout)
     databases.make(layout)
     if layout.secure:
         pki.prepare(layout, now=datetime.now(UTC))
     if kubeconfig is not None:
         clusters.write_credentials(layout, kubeconfig, agents)
-    else:
+    elif layout.has_api:
         _credentials(layout)
+    if layout.state.reflector == "frr":
+        (folder / "frr").mkdir(mode=0o700, exist_ok=True)
+        (folder / "frr" / "bgpd.conf").write_text(peering.frr_configuration(layout))
+    if not programs(layout):
+        return
     supervisor = keeper.start_supervisor(folder, layout.id)
     (layout.pids / "supervisor").write_text(f"{supervisor.pid}\n")
     # It outlives us, or we outlive it: then its exit status must be collected.
@@ -317,8 +372,9 @@ def _credentials(layout: Layout) -> None:
     directory.prepare(hosts=["127.0.0.1"], now=datetime.now(UTC))
     directory.write_kubeconfig(layout.url)
     known = {one.name for one in directory.known()}
-    for node in layout.nodes:
+    for node in layout.clients:
         path, name = layout.agent_kubeconfig(node), f"agent-{node}"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists() and name in known and layout.url in path.read_text():
             continue
         if name in known:

@@ -8,6 +8,8 @@
     nl-ID-nK                       br-phys: `uplink` and 172.31.0.K/16; br-int; br-ex: `ex0` with --outside;
                                    `mgmt0` 172.30.0.K/16, for ovn-controller's connection to the southbound
     nl-ID-outside                  `eth0` on physnet1, 192.0.2.1/24 and 2001:db8::1/64; the world on its loopback
+    nl-ID-router                   with --sites: the router between the sites, `siteK` with 172.31.K.254/24. Each site
+                                   is a lab of its own, with the underlay 172.31.K.0/24 and an id of its own
 
     DIR/lab.json                   the state
     DIR/admin.kubeconfig, ...      the data directory of `netloom serve`
@@ -16,6 +18,7 @@
     DIR/nodes/nK/                  a node's switch database, its sockets, its agent's credential, its OVN certificate
    DIR/pids/NAME, DIR/log/NAME    one file for each process; DIR/ready/NAME exists while it is ready
    DIR/off/PLACE                  exists while a host is powered off
+   DIR/siteK/                     with --sites: a site's own folder, as above
 
 Sockets are addressed through the lab's link under /run/netloom/labs, so that the path of the folder may be long: the
 kernel allows 107 characters, and a test's folder may have more.
@@ -29,6 +32,12 @@ from netloom.lab.state import State
 
 UNDERLAY_NET = int(IPv4Address("172.31.0.0"))
 UNDERLAY_BITS = 16
+SITE_BITS = 24
+"""The underlay of one of several sites: 172.31.K.0/24."""
+ROUTER = "router"
+ROUTER_HOST = 254
+SITE_ASN = 65000
+"""The autonomous system of the reflector; that of site K is greater by K."""
 MANAGEMENT_NET = int(IPv4Address("172.30.0.0"))
 MANAGEMENT_BITS = 16
 CENTRAL_NET = int(IPv4Address("172.29.0.0"))
@@ -72,11 +81,28 @@ class Layout:
     @property
     def nodes(self) -> list[str]:
         """The nodes' names."""
-        return [f"n{number}" for number in range(1, self.state.nodes + 1)]
+        return [f"n{number}" for number in range(1, self.state.nodes + 1)] if not self.state.sites else []
+
+    @property
+    def gateway(self) -> str:
+        """The node with the BGP speaker."""
+        return ROUTER if self.state.sites else "n1"
+
+    @property
+    def has_api(self) -> bool:
+        """Whether there is a control plane: between sites, only that of a reflector."""
+        return not self.state.sites or self.state.reflector == "netloom"
+
+    @property
+    def clients(self) -> list[str]:
+        """The places with a credential for the API."""
+        return [ROUTER] if self.state.sites and self.has_api else self.nodes
 
     @property
     def places(self) -> list[str]:
         """All places with a namespace."""
+        if self.state.sites:
+            return [ROUTER]
         central = self.centrals if self.state.ovn else []
         outside = ["outside"] if self.state.outside else []
         return ["underlay", *central, *outside, *self.nodes]
@@ -114,7 +140,12 @@ class Layout:
 
     def underlay_ip(self, node: str) -> str:
         """Return a node's underlay address."""
-        return str(IPv4Address(UNDERLAY_NET + int(node.removeprefix("n"))))
+        return _underlay_ip(self.state.site, int(node.removeprefix("n")))
+
+    @property
+    def underlay_bits(self) -> int:
+        """The length of the prefix of the underlay."""
+        return SITE_BITS if self.state.site else UNDERLAY_BITS
 
     def root(self, place: str) -> str:
         """Return the folder from which a place's OVS and OVN run, "" for this machine's own."""
@@ -178,6 +209,20 @@ class Layout:
 def prefix(lab_id: str) -> str:
     """Return the prefix of a lab's namespaces."""
     return f"nl-{lab_id}-"
+
+
+def router_ip(site: int) -> str:
+    """Return the address of the router between sites in the underlay of a site."""
+    return _underlay_ip(site, ROUTER_HOST)
+
+
+def gateway_ip(site: int) -> str:
+    """Return the underlay address of the node of a site that has its BGP speaker."""
+    return _underlay_ip(site, 1)
+
+
+def _underlay_ip(site: int, host: int) -> str:
+    return str(IPv4Address(UNDERLAY_NET + (site << 32 - SITE_BITS) + host))
 
 
 def suffix(number: int) -> str:

@@ -11,19 +11,13 @@ So no node can connect to the northbound, and no node can pose as a server to an
 Valid certificates are kept; the CAs last for years, the others are renewed a month before they expire.
 """
 
-import os
-from collections.abc import Callable, Collection
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from msgspec import Struct
 
 from netloom.lab.layout import Layout, suffix
-from netloom.run import files
-from netloom.run.access import certificates
-from netloom.run.access.certificates import Pair
-
-MARGIN = timedelta(days=30)
+from netloom.run.access.keeping import authority, client, keep, peer, write
 
 
 class Files(Struct, frozen=True):
@@ -59,52 +53,19 @@ class Files(Struct, frozen=True):
 def prepare(layout: Layout, *, now: datetime) -> None:
     """Create certificates that are missing or about to expire."""
     layout.tls.mkdir(mode=0o700, exist_ok=True)
-    central, nodes = (_authority(layout.tls, name, now) for name in ("central", "nodes"))
-    _write(layout.tls / "both-ca.crt", central.certificate + nodes.certificate)
+    central, nodes = (
+        authority(layout.tls, name, title=f"netloom lab OVN {name}", now=now) for name in ("central", "nodes")
+    )
+    write(layout.tls / "both-ca.crt", central.certificate + nodes.certificate)
     for number, place in enumerate(layout.centrals, start=1):
         hosts = {"127.0.0.1", layout.central_ip(place), layout.management_ip(place)}
         for database in ("nb", "sb"):
             own = Files.of_server(layout, database, number)
-            _keep(own, central, _peer(central, place, hosts, now), hosts=hosts, now=now)
+            keep(own.certificate, own.key, central, peer(central, place, hosts, now), hosts=hosts, now=now)
     for name in ("northd", "netloom"):
-        _keep(Files.of_central(layout, name), central, _client(central, name, now), now=now)
+        own = Files.of_central(layout, name)
+        keep(own.certificate, own.key, central, client(central, name, now), now=now)
     for node in layout.nodes:
         own = Files.of_node(layout, node)
-        _keep(own, nodes, _client(nodes, node, now), now=now)
-        _write(own.ca, central.certificate)
-
-
-def _authority(folder: Path, name: str, now: datetime) -> Pair:
-    certificate, key = folder / f"{name}-ca.crt", folder / f"{name}-ca.key"
-    if certificate.exists() and key.exists():
-        return Pair(certificate.read_bytes(), key.read_bytes())
-    made = certificates.new_key()
-    pair = Pair(certificates.make_ca(made, name=f"netloom lab OVN {name}", now=now), made)
-    files.write_whole(key, pair.key)
-    files.write_whole(certificate, pair.certificate)
-    return pair
-
-
-def _peer(ca: Pair, name: str, hosts: Collection[str], now: datetime) -> Callable[[bytes], bytes]:
-    return lambda key: certificates.make_peer(ca, key, name=name, hosts=hosts, now=now)
-
-
-def _client(ca: Pair, name: str, now: datetime) -> Callable[[bytes], bytes]:
-    return lambda key: certificates.make_client(ca, key, name=name, groups=[], now=now)
-
-
-def _keep(own: Files, ca: Pair, make: Callable[[bytes], bytes], *, hosts: Collection[str] = (), now: datetime) -> None:
-    """Create a certificate and its key, unless the existing ones are valid."""
-    if own.certificate.exists() and own.key.exists():
-        there, key = own.certificate.read_bytes(), own.key.read_bytes()
-        if certificates.is_valid(there, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=MARGIN):
-            return
-    key = certificates.new_key()
-    _write(own.key, key)
-    _write(own.certificate, make(key))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a private file. A partial one, after a crash, is not a valid certificate and is created again."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, files.PRIVATE), "wb") as file:
-        file.write(data)
+        keep(own.certificate, own.key, nodes, client(nodes, node, now), now=now)
+        write(own.ca, central.certificate)

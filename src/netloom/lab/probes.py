@@ -22,6 +22,7 @@ from netloom.lab.daemons.entering import inside
 
 SECONDS = 1.0
 MOST = 256
+PAGE_BYTES = 1 << 20
 LEASE_SECONDS = 10
 # Prints what was leased instead of configuring anything.
 LEASE_SCRIPT = '#!/bin/sh\n[ "$1" = bound ] && echo "$ip/$mask $router" >"$LEASE"\nexit 0\n'
@@ -54,6 +55,49 @@ def reach(netns: str, address: str, port: int, *, protocol: Protocol = "tcp", ti
                 return ""
 
     return inside(netns, asked)
+
+
+def connects(netns: str, address: str, port: int, *, timeout: float = SECONDS) -> str:
+    """Return why a TCP connection cannot be made, as the system says it; "" if it can."""
+
+    def tried() -> str:
+        try:
+            socket.create_connection((address, port), timeout).close()
+        except OSError as error:
+            return error.strerror or "timed out"
+        return ""
+
+    return inside(netns, tried)
+
+
+def fetches(netns: str, address: str, port: int, url: str, text: str, *, timeout: float = 5 * SECONDS) -> str:
+    """Return why the page of a URL, served at an address, does not contain a text; "" if it does."""
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # only few topologies have pages
+    from ssl import CERT_NONE, create_default_context
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+
+    def fetched() -> str:
+        connection = HTTPConnection(address, port, timeout=timeout)
+        if parts.scheme == "https":
+            context = create_default_context()
+            # Machines of an exercise have certificates of their own making.
+            context.check_hostname, context.verify_mode = False, CERT_NONE
+            connection = HTTPSConnection(address, port, timeout=timeout, context=context)
+        with contextlib.closing(connection):
+            try:
+                target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+                connection.request("GET", target, headers={"Host": parts.netloc})
+                answer = connection.getresponse()
+                page = answer.read(PAGE_BYTES).decode(errors="replace")
+            except (OSError, HTTPException, ValueError) as error:
+                return str(getattr(error, "strerror", "") or error) or type(error).__name__
+        if answer.status >= 400:
+            return f"status {answer.status}"
+        return "" if text in page else f"the page does not contain {text!r}"
+
+    return inside(netns, fetched)
 
 
 class Listeners:

@@ -22,10 +22,12 @@ LOCK = "lab.lock"
 """Locked while a command brings the lab up or takes it down; the first file in a lab's folder."""
 FORMAT = 1
 MOST_NODES = 250
+MOST_SITES = 9
 LABS = Path("/run/netloom/labs")
 """One link per lab that may have processes or namespaces: its name is the lab's id, its target the folder."""
 
 Phase = Literal["starting", "up", "down"]
+Reflector = Literal["none", "netloom", "frr"]
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class State(Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     nodes: Annotated[int, Meta(ge=1, le=MOST_NODES)]
+    """How many hosts there are; with several sites, in each of them."""
     ovn: Literal[0, 1, 3] = 1
     """How many servers each OVN database has; 0: no OVN."""
     port: int
@@ -50,12 +53,30 @@ class State(Struct, frozen=True, kw_only=True):
     """Node, or `central` -> the folder from which its OVS and OVN run by chroot; default: this machine's own."""
     mountpoints: tuple[str, ...] = ()
     """Mount points made in those roots for the lab's folder, the deepest first."""
+    sites: Annotated[int, Meta(ge=0, le=MOST_SITES)] = 0
+    """How many sites there are, each a lab in DIR/siteK; this one is the router between them. 0: one lab with hosts."""
+    site: Annotated[int, Meta(ge=0, le=MOST_SITES)] = 0
+    """The number of the site that this lab is; 0: it is none."""
+    reflector: Reflector = "none"
+    """What reflects routes between the sites."""
     phase: Phase = "starting"
 
 
 def identity(folder: Path) -> str:
     """Return the id of the lab in `folder`: eight characters that differ from folder to folder."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
+
+
+def site(folder: Path, number: int) -> Path:
+    """Return the folder of a site of the lab in `folder`."""
+    return folder / f"site{number}"
+
+
+def left_sites(folder: Path) -> list[Path]:
+    """Return the folders of the sites of which there may be something, also if the lab's folder was removed."""
+    known = registered()
+    every = [site(folder, number) for number in range(1, MOST_SITES + 1)]
+    return [one for one in every if (one / FILE).exists() or identity(one) in known]
 
 
 def load(folder: Path) -> State:
@@ -100,6 +121,12 @@ def registered() -> dict[str, Path]:
     if not LABS.is_dir():
         return {}
     return {link.name: Path(link.readlink()) for link in sorted(LABS.iterdir()) if link.is_symlink()}
+
+
+def known() -> list[Path]:
+    """Return the folders of the labs of this machine, without those that are sites of another."""
+    folders = [folder for folder in registered().values() if (folder / FILE).exists()]
+    return [folder for folder in folders if not load(folder).site or folder.parent not in folders]
 
 
 def check_folder(folder: Path) -> State | None:

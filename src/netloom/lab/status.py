@@ -18,7 +18,7 @@ from netloom.errors import NetloomError
 from netloom.lab import state, waiting
 from netloom.lab.daemons import databases, processes
 from netloom.lab.daemons.programs import programs
-from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, Layout
+from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, ROUTER, Layout, router_ip
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore
@@ -70,26 +70,26 @@ class Status(Struct, frozen=True, kw_only=True):
     url: str
     kubeconfig: str
     places: tuple[PlaceStatus, ...]
+    sites: tuple["Status", ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether the lab is up, and everything is running and ready."""
-        return self.phase == "up" and all(place.healthy for place in self.places)
+        healthy = all(place.healthy for place in self.places) and all(site.healthy for site in self.sites)
+        return self.phase == "up" and healthy
 
 
 def observe(folder: Path) -> Status:
     """Return the status of the lab in `folder`."""
     layout = Layout(folder.absolute(), state.load(folder.absolute()))
     running = layout.state.phase != "down"
-    ready, attachments = asyncio.run(_ask(layout)) if running else (set[str](), Counter[str]())
+    ready, attachments = asyncio.run(_ask(layout)) if running and layout.nodes else (set[str](), Counter[str]())
     again = _restarts(layout)
     found = {program.name: _process(layout, program.name, again) for program in programs(layout)}
-    watchers = (_process(layout, "supervisor", again), *(found[name] for name in found if name == "keeper"))
-    places = [
-        PlaceStatus(
-            name="control plane", about=layout.url, processes=(found.get("serve") or found["controller"], *watchers)
-        )
-    ]
+    central = [found[name] for name in ("serve", "controller") if name in found]
+    central += [_process(layout, "supervisor", again), *(found[name] for name in found if name == "keeper")]
+    about = layout.url if layout.has_api else ""
+    places = [PlaceStatus(name="control plane", about=about, processes=tuple(central))] if found else []
     for place in layout.places:
         own = [found[program.name] for program in programs(layout) if program.place == place]
         if running and layout.state.ovn == 3 and place in layout.centrals:
@@ -110,9 +110,10 @@ def observe(folder: Path) -> Status:
         folder=str(layout.folder),
         id=layout.id,
         phase=layout.state.phase,
-        url=layout.url,
-        kubeconfig=str(layout.kubeconfig),
+        url=about,
+        kubeconfig=str(layout.kubeconfig) if layout.has_api else "",
         places=tuple(places),
+        sites=tuple(map(observe, state.left_sites(layout.folder))),
     )
 
 
@@ -122,11 +123,14 @@ def tree(status: Status) -> list[str]:
     unready = sum(not one.pid or not one.ready for place in status.places for one in place.processes)
     ready = sum(place.ready is True for place in nodes)
     verdict = LABELS[status.phase]
-    if status.phase != "down":
+    if status.sites:
+        verdict += f", {sum(one.phase == 'up' for one in status.sites)} of {len(status.sites)} sites up"
+    elif status.phase != "down":
         verdict += f", {ready} of {len(nodes)} nodes Ready" + (f", {unready} processes not ready" if unready else "")
     lines = [f"{status.folder}  (lab {status.id}: {verdict})"]
+    sites = [line for one in status.sites for line in ("", *tree(one))]
     if status.phase == "down":
-        return lines
+        return lines + sites
     width = max((len(one.name) for place in status.places for one in place.processes), default=0)
     for place in status.places:
         last = place is status.places[-1]
@@ -135,7 +139,7 @@ def tree(status: Status) -> list[str]:
         for process in place.processes:
             fork = "└─" if process is place.processes[-1] else "├─"
             lines.append(f"{stem}{fork} {process.name.ljust(width)}  {_condition(process)}")
-    return lines
+    return lines + sites
 
 
 def _headline(place: PlaceStatus) -> str:
@@ -187,6 +191,8 @@ def _restarts(layout: Layout) -> Counter[str]:
 def _about(layout: Layout, place: str) -> str:
     if place in layout.nodes:
         return layout.underlay_ip(place)
+    if place == ROUTER:
+        return ", ".join(map(router_ip, range(1, layout.state.sites + 1)))
     if place == "outside":
         return f"{' and '.join(OUTSIDE_ADDRESSES)} on {PHYSICAL_NETWORK}"
     if place in layout.centrals and layout.state.ovn == 3:
@@ -195,7 +201,7 @@ def _about(layout: Layout, place: str) -> str:
 
 
 def _version(layout: Layout, place: str) -> str:
-    if place in ("underlay", "outside"):
+    if place in ("underlay", "outside", ROUTER):
         return ""
     return f"{'OVN' if place in layout.centrals else 'OVS'} {databases.version(layout, place)}"
 

@@ -32,6 +32,9 @@ def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[
     `TimedOut` at the deadline, with the missing processes and the ends of their logs.
     """
     names = [program.name for program in programs(layout)]
+    if layout.state.sites:
+        _until_ready(layout, names, deadline)
+        return
     if layout.state.ovn:
         servers = layout.state.ovn
         say(f"OVN: {'a cluster of three' if servers == 3 else 'one server'}")

@@ -14,22 +14,57 @@ from netloom.lab.layout import (
     MANAGEMENT_BITS,
     OUTSIDE_ADDRESSES,
     PHYSICAL_NETWORK,
+    ROUTER,
+    SITE_BITS,
     WORLD_ADDRESSES,
     Layout,
     prefix,
+    router_ip,
 )
+from netloom.lab.state import identity
 
 
 def build(layout: Layout) -> None:
     """Make all namespaces and cables of a lab."""
     for place in layout.places:
         run(["ip", "netns", "add", layout.netns(place)])
-    _batch(layout, "underlay", _underlay(layout))
+    if "underlay" in layout.places:
+        _batch(layout.netns("underlay"), _underlay(layout))
     for place in layout.places:
-        _batch(layout, place, _inside(layout, place))
-        _no_offload(layout, place)
-    if layout.state.outside:
-        _forward(layout.netns("outside"))
+        _batch(layout.netns(place), _inside(layout, place))
+        _no_offload(layout.netns(place), _devices(layout, place))
+    for place in ("outside", ROUTER):
+        if place in layout.places:
+            _forward(layout.netns(place))
+    if layout.state.site:
+        _join(layout, layout.state.site)
+
+
+def _join(layout: Layout, number: int) -> None:
+    """Connect a site's underlay to the router between the sites."""
+    router, underlay, device = (
+        prefix(identity(layout.folder.parent)) + ROUTER,
+        layout.netns("underlay"),
+        f"site{number}",
+    )
+    # The kernel removes the cable of an earlier time some moments after the namespace at its other end.
+    if device in (line.split(":")[1].strip().partition("@")[0] for line in _links(router)):
+        _batch(router, [f"link delete dev {device}"])
+    _batch(
+        router,
+        (
+            f"link add name {device} type veth peer name {ROUTER} netns {underlay}",
+            f"address add {router_ip(number)}/{SITE_BITS} dev {device}",
+            f"link set dev {device} addrgenmode none up",
+        ),
+    )
+    _batch(underlay, [f"link set dev {ROUTER} master underlay addrgenmode none up"])
+    _no_offload(router, [device])
+    _no_offload(underlay, [ROUTER])
+
+
+def _links(netns: str) -> list[str]:
+    return run(["ip", "-n", netns, "-oneline", "link", "show"]).splitlines()
 
 
 def bare(netns: str) -> None:
@@ -42,7 +77,7 @@ def set_cables(layout: Layout, node: str, *, connected: bool) -> None:
     """Set a host's cables up or down, at their far ends."""
     word = "up" if connected else "down"
     far = [node, *([f"{node}-ex"] if layout.state.outside else []), *([f"{node}-mg"] if layout.secure else [])]
-    _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
+    _batch(layout.netns("underlay"), (f"link set dev {device} {word}" for device in far))
 
 
 def remove_namespaces(lab_id: str) -> None:
@@ -136,25 +171,28 @@ def _cables(layout: Layout, place: str) -> list[str]:
     return ["eth0"] if place == "outside" else []
 
 
-def _no_offload(layout: Layout, place: str) -> None:
+def _devices(layout: Layout, place: str) -> list[str]:
+    """Return the devices of a place that carry packets of a userspace switch."""
+    if place != "underlay":
+        return _cables(layout, place)
+    outside = [*(f"{node}-ex" for node in layout.nodes), "outside", PHYSICAL_NETWORK] if layout.state.outside else []
+    return [*layout.nodes, "underlay", *outside]
+
+
+def _no_offload(netns: str, devices: Iterable[str]) -> None:
     """Disable checksum offload: a userspace switch forwards packets as they are.
 
     With offload, ping works and TCP stalls.
     """
-    devices = _cables(layout, place)
-    if place == "underlay":
-        devices = [*layout.nodes, "underlay"]
-        if layout.state.outside:
-            devices += [*(f"{node}-ex" for node in layout.nodes), "outside", PHYSICAL_NETWORK]
     for device in devices:
-        run(["nsenter", f"--net={NETNS / layout.netns(place)}", "--", "ethtool", "-K", device, "tx", "off"])
+        run(["nsenter", f"--net={NETNS / netns}", "--", "ethtool", "-K", device, "tx", "off"])
 
 
 def _forward(netns: str) -> None:
-    """Enable routing on the outside router."""
+    """Enable routing."""
     for name in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
         run(["nsenter", f"--net={NETNS / netns}", "--", "sysctl", "-q", "-w", f"{name}=1"])
 
 
-def _batch(layout: Layout, place: str, commands: Iterable[str]) -> None:
-    run(["ip", "-n", layout.netns(place), "-batch", "-"], stdin="".join(f"{command}\n" for command in commands))
+def _batch(netns: str, commands: Iterable[str]) -> None:
+    run(["ip", "-n", netns, "-batch", "-"], stdin="".join(f"{command}\n" for command in commands))

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import msgspec
 import yaml
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType, shortened
 from netloom.model.document import Document, Json
@@ -25,6 +25,35 @@ BODY_NODE_LIMIT = 20_000
 """The maximum number of values in a YAML body: decoding a value takes fifty times as long as in JSON."""
 VALUE_LIMIT = 100_000
 """The maximum number of values in a JSON body, estimated from its commas and brackets."""
+
+
+class Malformed(BadRequest):
+    """A text that is no YAML, or more than we decode; `line` and `column` are 0 where no place is to blame."""
+
+    def __init__(self, detail: str, *, line: int = 0, column: int = 0, message: str = "") -> None:
+        super().__init__(message or (f"line {line}: {detail}" if line else detail))
+        self.detail = detail
+        self.line = line
+        self.column = column
+
+
+class Spot(Struct, frozen=True):
+    """Where a value is written: line and column from 1, its key's, and the spots of what it contains."""
+
+    line: int
+    column: int
+    key: tuple[int, int] = (0, 0)
+    """Line and column of the key, in a mapping."""
+    inner: "dict[str, Spot] | list[Spot] | None" = None
+
+
+class Located(Struct, frozen=True):
+    """A value, the place of each of its parts, and the keys that are there twice: the last one of each counts."""
+
+    value: Json
+    spot: Spot
+    repeated: tuple[tuple[int, int, str], ...] = ()
+
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -69,6 +98,34 @@ def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
         else:
             found.append(value)
     return found
+
+
+def locate(data: bytes, *, limit: int = SIZE_LIMIT) -> Located:
+    """Decode one YAML or JSON document with the place of every value, or raise `Malformed` or `TooLarge`.
+
+    An alias is where it is written, and what it contains is where its anchor is; the same holds for merged keys.
+    """
+    if len(data) > limit:
+        raise TooLarge(f"the text is {len(data)} bytes; at most {limit} are allowed")
+    places = _Places()
+    try:
+        found = [(value, places.root) for value in _yaml(data, NODE_LIMIT, places)]
+    except Malformed:
+        if data.lstrip()[:1] != b"{":
+            raise
+        # Not all JSON is YAML (surrogate pairs): what remains JSON has no places.
+        try:
+            msgspec.json.decode(data, type=Raw)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        else:
+            return Located(_json(data), Spot(1, 1))
+        raise
+    found = [(value, spot) for value, spot in found if value is not None]
+    if len(found) != 1:
+        line, column = (found[1][1].line, found[1][1].column) if found else (1, 1)
+        raise Malformed(f"the text must be one document, not {len(found)}", line=line, column=column)
+    return Located(*found[0], tuple(places.repeated))
 
 
 def encode_yaml(document: Json) -> str:
@@ -165,18 +222,25 @@ _TAGS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _yaml(data: bytes, nodes: int) -> Iterator[Json]:
-    builder = _Builder(nodes)
+def _yaml(data: bytes, nodes: int, places: "_Places | None" = None) -> Iterator[Json]:
+    """Yield all documents.  `places` gets every event that the builder has accepted, and the repeated keys."""
+    builder = _Builder(nodes, allow_repeated=places is not None)
     try:
         for event in yaml.parse(data, Loader=_Loader):
-            if builder.take(event):
+            is_complete = builder.take(event)
+            if places is not None:
+                places.take(event)
+            if is_complete:
                 yield builder.root
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f" on line {mark.line + 1}" if mark else ""
-        raise BadRequest(f"the text is not YAML: {error.problem or error.context}{where}") from None
+        detail = f"the text is not YAML: {error.problem or error.context}"
+        if mark is None:
+            raise Malformed(detail) from None
+        line = mark.line + 1
+        raise Malformed(detail, line=line, column=mark.column + 1, message=f"{detail} on line {line}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the text is not YAML: {' '.join(str(error).split())}") from None
+        raise Malformed(f"the text is not YAML: {' '.join(str(error).split())}") from None
 
 
 def plain(text: str) -> Json:
@@ -222,9 +286,10 @@ class _Open:
 class _Builder:
     """Builds values from events, and counts them."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, allow_repeated: bool = False) -> None:
         self.root: Json = None
         self._limit = limit
+        self._allow_repeated = allow_repeated
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[Json, int]] = {}
         self._count = 0
@@ -248,8 +313,8 @@ class _Builder:
         return False
 
     def _refuse(self, event: yaml.Event, message: str) -> NoReturn:
-        line = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
-        raise BadRequest(line + message)
+        mark = event.start_mark
+        raise Malformed(message, line=mark.line + 1 if mark else 0, column=mark.column + 1 if mark else 0)
 
     def _spend(self, event: yaml.Event, number: int) -> None:
         self._count += number
@@ -331,7 +396,7 @@ class _Builder:
             place.key = None
 
     def _take_key(self, event: yaml.Event, place: _Open, key: str) -> None:
-        if key in place.keys:
+        if key in place.keys and not self._allow_repeated:
             self._refuse(event, f'duplicate field "{key:.64}"')
         place.keys.add(key)
         place.key = key
@@ -343,6 +408,81 @@ class _Builder:
             self._refuse(event, "<< needs a mapping or a list of mappings")
         place.merges += merged
         place.key, place.merging = None, False
+
+
+class _Place:
+    """A list or mapping whose items are being located."""
+
+    __slots__ = ("anchor", "at", "inner", "key", "key_at", "keys", "merged", "merging")
+
+    def __init__(self, at: tuple[int, int], anchor: str | None, inner: dict[str, Spot] | list[Spot]) -> None:
+        self.at = at
+        self.anchor = anchor
+        self.inner = inner
+        self.key: str | None = None
+        self.key_at = (0, 0)
+        self.keys: set[str] = set()
+        self.merged: list[Spot] = []
+        self.merging = False
+
+
+class _Places:
+    """Builds the spots of values from events that `_Builder` has accepted.
+
+    The spots inside of an alias are those of its anchor, not copies: they take no more memory than the text does.
+    """
+
+    def __init__(self) -> None:
+        self.root = Spot(1, 1)
+        self.repeated: list[tuple[int, int, str]] = []
+        self._stack: list[_Place] = []
+        self._anchors: dict[str, tuple[Spot, str]] = {}
+        """The spot of each anchor and, for a scalar, its text, which may be a key."""
+
+    def take(self, event: yaml.Event) -> None:
+        """Process an event."""
+        mark = event.start_mark
+        at = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        match event:
+            case yaml.ScalarEvent():
+                plain_merge = event.value == "<<" and event.implicit[0]
+                self._add(Spot(*at), event.anchor, event.value, is_merge=plain_merge)
+            case yaml.AliasEvent():
+                spot, text = self._anchors[event.anchor or ""]
+                self._add(Spot(*at, inner=spot.inner), None, text)
+            case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                inner: dict[str, Spot] | list[Spot] = {} if isinstance(event, yaml.MappingStartEvent) else []
+                self._stack.append(_Place(at, event.anchor, inner))
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                done = self._stack.pop()
+                for merged in done.merged:
+                    for key, spot in merged.inner.items() if isinstance(merged.inner, dict) else ():
+                        assert isinstance(done.inner, dict)
+                        done.inner.setdefault(key, spot)
+                self._add(Spot(*done.at, inner=done.inner), done.anchor, "")
+            case yaml.DocumentStartEvent():
+                self._anchors = {}
+
+    def _add(self, spot: Spot, anchor: str | None, text: str, *, is_merge: bool = False) -> None:
+        if anchor:
+            self._anchors[anchor] = spot, text
+        if not self._stack:
+            self.root = spot
+            return
+        place = self._stack[-1]
+        if isinstance(place.inner, list):
+            place.inner.append(spot)
+        elif place.key is None:
+            place.key, place.key_at, place.merging = text, (spot.line, spot.column), is_merge
+            if text in place.keys:
+                self.repeated.append((spot.line, spot.column, text))
+            place.keys.add(text)
+        elif place.merging:
+            place.merged += spot.inner if isinstance(spot.inner, list) else [spot]
+            place.key = None
+        else:
+            place.inner[place.key] = Spot(spot.line, spot.column, place.key_at, spot.inner)
+            place.key = None
 
 
 class Dumper(_Dumper):  # type: ignore[misc, valid-type]

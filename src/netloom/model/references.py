@@ -5,7 +5,8 @@ related objects, and the controllers that requeue an object when another changes
 names an object needs a line here. A name refers to an object in the same namespace, or to a cluster-scoped object.
 
 The table leaves out the attachments that a Shaping, a Mirror or a child port names: deleting such an attachment is
-never refused, and nothing else is lost with it.
+never refused, and nothing else is lost with it. It also leaves out what a RemoteVTEP names: the object is deleted with
+the EVPNNetwork that owns it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -79,7 +80,7 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
         ROUTER: ("spec.gateway.nodes[*]",),
         BGP_SPEAKER: ("spec.node",),
         SHAPING: ("spec.from.node", "spec.to.node"),
-        SANDBOX: ("spec.placement.default", "spec.placement.hosts[*]"),
+        SANDBOX: ("spec.placement.default", "spec.placement.hosts[*]", "spec.gateway.nodes[*]"),
     },
     NETWORK: {
         SUBNET: ("spec.network",),
@@ -90,12 +91,14 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
         SERVICE_CHAIN: ("spec.left[*].network", "spec.right[*].network"),
         PORT_POOL: ("spec.network",),
         EVPN_NETWORK: ("spec.network",),
+        SANDBOX: ("spec.gateway.network",),
     },
     SUBNET: {
         NETWORK_ATTACHMENT: ("spec.subnets[*]",),
     },
     ROUTER: {
         LOAD_BALANCER: ("spec.routers[*]",),
+        SHAPING: ("spec.from.router", "spec.to.router"),
     },
     SECURITY_PROFILE: {
         NETWORK_ATTACHMENT: ("spec.securityProfiles[*]",),

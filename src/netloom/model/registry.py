@@ -244,11 +244,14 @@ SANDBOX = _kind(
         Column("Topology", ".spec.topology.name"),
         Column("Hosts", ".status.hosts", "integer"),
         READY,
+        Column("Faults", ".spec.faults[*].name", wide=True),
     ),
 )
 BGP_SPEAKER = _kind(
     bgp.BGPSpeaker,
     "bgps",
+    plan=Plan.INPUT,
+    read_by_nodes=True,
     columns=(
         Column("ASN", ".spec.asn", "integer"),
         Column("Router-ID", ".spec.routerID"),
@@ -256,10 +259,12 @@ BGP_SPEAKER = _kind(
         Column("Established", ".status.established", "integer"),
         READY,
     ),
+    selectable=("spec.node",),
 )
 BGP_PEER = _kind(
     bgp.BGPPeer,
     "bgpp",
+    read_by_nodes=True,
     columns=(
         Column("Speaker", ".spec.speaker"),
         Column("Address", ".spec.address"),
@@ -267,6 +272,7 @@ BGP_PEER = _kind(
         Column("State", ".status.state"),
         Column("Received", ".status.received", "integer"),
         Column("Sent", ".status.sent", "integer"),
+        Column("Since", ".status.since", "date", description="The time since the session last came up or went down."),
         Column("Error", ".status.lastError", wide=True),
     ),
     selectable=("spec.speaker",),
@@ -274,16 +280,34 @@ BGP_PEER = _kind(
 EVPN_NETWORK = _kind(
     bgp.EVPNNetwork,
     "evpn",
+    plan=Plan.ASIDE,
+    read_by_nodes=True,
     columns=(
         Column("Network", ".spec.network"),
         Column("Speaker", ".spec.speaker"),
-        Column("VNI", ".spec.vni", "integer"),
+        Column("VNI", ".status.vni", "integer"),
         Column("Remote", ".status.remoteMACs", "integer"),
         Column("Local", ".status.localMACs", "integer"),
         READY,
-        Column("VTEPs", ".status.remoteVTEPs", wide=True),
+        Column("Forwarding", ".status.forwarding", "boolean", wide=True),
     ),
-    selectable=("spec.speaker",),
+    selectable=("spec.speaker", "spec.network"),
+)
+REMOTE_VTEP = _kind(
+    bgp.RemoteVTEP,
+    "rvtep",
+    plan=Plan.ASIDE,
+    read_by_nodes=True,
+    has_status=False,
+    columns=(
+        Column("Network", ".spec.network"),
+        Column("Address", ".spec.address"),
+        Column("VNI", ".spec.vni", "integer"),
+        Column("Node", ".spec.node"),
+        Column("Flood", ".spec.flood", "boolean"),
+        Column("EVPNNetwork", ".spec.evpnNetwork", wide=True),
+    ),
+    selectable=("spec.node", "spec.network", "spec.evpnNetwork"),
 )
 EVENT = Kind(
     group="",
@@ -365,7 +389,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 KINDS = Registry(kind for kind in tuple(vars().values()) if isinstance(kind, Kind))
 """All of the above."""
 
-NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL, SANDBOX, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)
+NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL)
 """The kinds without a controller.  Their objects are validated and stored, their status says that the kind is not
 implemented, and they do not count as users of the objects they name.  Remove a kind here when it is implemented."""
 

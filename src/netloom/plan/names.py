@@ -5,6 +5,7 @@ resource's name can contain, marks the ports that Netloom creates for itself. Na
 a slash, so port groups and address sets have a digest as name.
 """
 
+import re
 from hashlib import blake2s
 
 OWNER = "netloom"
@@ -24,6 +25,11 @@ def port(namespace: str, attachment: str) -> str:
 def localnet(namespace: str, network: str) -> str:
     """Return the name of the port that joins a Network to a physical network."""
     return f"{namespace}/{network}:localnet"
+
+
+def remote_vtep(address: str, vni: int) -> str:
+    """Return the name of a remote VTEP's logical port, and of the VXLAN port on the gateway's switch."""
+    return f"vxlan_{address}_{vni}"
 
 
 def router(namespace: str, name: str) -> str:
@@ -50,3 +56,16 @@ def symbol(kind: str, *parts: str) -> str:
 def interface(mac: str) -> str:
     """Return the name of an attachment's device on its node: 14 characters of the 15 the kernel allows."""
     return "nl" + mac.replace(":", "")
+
+
+def relay(mac: str) -> tuple[str, str]:
+    """Return the names of the pair behind a relay on an attachment's device: its end on the switch, and the relay's."""
+    return "nr" + mac.replace(":", ""), "np" + mac.replace(":", "")
+
+
+def relayed(device: str) -> str:
+    """Return the attachment's device behind the switch's end of a relay; "" if `device` is none."""
+    return "nl" + device[2:] if _RELAY.fullmatch(device) else ""
+
+
+_RELAY = re.compile("nr[0-9a-f]{12}")

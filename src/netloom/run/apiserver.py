@@ -23,7 +23,7 @@ from netloom.run import config, frontends, logs, process
 from netloom.run.access.credentials import Directory
 from netloom.run.cluster.delegation import Delegation, account
 from netloom.run.cluster.manifests import service_names
-from netloom.run.config import ApiserverSettings
+from netloom.run.config import ApiserverSettings, VtepSettings
 from netloom.run.metrics import exposition
 from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
@@ -130,18 +130,19 @@ def _check(settings: ApiserverSettings) -> None:
     config.address(settings.listen)
     if settings.aggregated:
         _check_aggregated(settings)
+    check_identity(settings, authenticates=not settings.aggregated)
+
+
+def check_identity(settings: ApiserverSettings | VtepSettings, *, authenticates: bool = True) -> None:
+    """Check the settings of the server's certificate and, if it `authenticates` clients itself, of its clients."""
     if settings.data:
-        own = (
-            ("tls_cert", "tls_key")
-            if settings.aggregated
-            else ("tls_cert", "tls_key", "client_ca", "tokens", "revoked")
-        )
+        own = ("tls_cert", "tls_key", "client_ca", "tokens", "revoked") if authenticates else ("tls_cert", "tls_key")
         given = [name for name in own if getattr(settings, name)]
         if given:
             raise config.invalid("data", f"use either --data or {config.flag(given[0])}, not both")
         return
     config.require(settings, "tls_cert", "tls_key")
-    if not settings.aggregated and not settings.client_ca and not settings.tokens:
+    if authenticates and not settings.client_ca and not settings.tokens:
         raise config.invalid("clientCa", "use --client-ca, --tokens or both: otherwise no client can authenticate")
 
 
@@ -154,7 +155,7 @@ def _check_aggregated(settings: ApiserverSettings) -> None:
         raise config.invalid("clientCa", "requires --requestheader-client-ca: otherwise the cluster provides both")
 
 
-def from_files(settings: ApiserverSettings) -> frontends.Identity:
+def from_files(settings: ApiserverSettings | VtepSettings) -> frontends.Identity:
     """Return the certificate, key, CA and tokens that the settings name."""
     if settings.tokens and not Path(settings.tokens).is_file():
         raise Invalid(f"{settings.tokens}: no such file")

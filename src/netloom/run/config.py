@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo
 
 from netloom.errors import Cause, Invalid
 from netloom.model import codec
-from netloom.model.kinds.cluster import SYSTEM_NAMESPACE
+from netloom.model.kinds.cluster import SYSTEM_NAMESPACE, SYSTEM_NAMESPACES
 
 PREFIX = "NETLOOM_"
 _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
@@ -29,6 +29,13 @@ OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Names of our objects begin with the owner. An owner contains no slash: one owner must not be a prefix of another."""
 KubeconfigContext = Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")]
 HealthListen = Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")]
+SpeakerNamespaces = Annotated[
+    tuple[str, ...], Meta(description="Namespaces whose BGPSpeakers may run on this node, as default or team-*.")
+]
+SpeakerPasswords = Annotated[
+    str, Meta(description="Folder of files with passwords of BGPPeers; files elsewhere are not read.")
+]
+PASSWORD_FOLDER = "/etc/netloom"  # noqa: S105 - Not a password.
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,13 +98,22 @@ class ServeSettings(ControlSettings, frozen=True, kw_only=True):
     data: Annotated[str, Meta(description="Data directory; created on the first start.")] = ""
     listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
     hosts: Annotated[tuple[str, ...], Meta(description="Additional names for the server certificate.")] = ()
+    vtep_listen: Annotated[
+        str, Meta(description="Address and port of the VTEP API of rest_vtep and evpn-for-ovn; empty: not served.")
+    ] = ""
+    speaker_node: Annotated[
+        str, Meta(description="Node whose BGPSpeakers run in this process; empty: none, its agent runs them.")
+    ] = ""
+    speaker_namespaces: SpeakerNamespaces = SYSTEM_NAMESPACES
+    speaker_socket: Annotated[
+        str, Meta(description="Control socket of the speakers; default: speaker.sock in the data directory.")
+    ] = ""
+    speaker_passwords: SpeakerPasswords = PASSWORD_FOLDER
 
 
-class ApiserverSettings(Settings, frozen=True, kw_only=True):
-    """The settings of `netloom apiserver`."""
+class TlsSettings(Settings, frozen=True, kw_only=True):
+    """Settings of servers whose clients authenticate: files, or a data directory that has them all."""
 
-    store: Annotated[str, Meta(description="Where to store objects: sqlite:PATH or etcd:URL[,URL...].")] = ""
-    listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
     data: Annotated[str, Meta(description="Directory for CA, certificates and tokens, created as by serve.")] = ""
     hosts: Annotated[tuple[str, ...], Meta(description="Additional names for the certificate made in --data.")] = ()
     tls_cert: Annotated[str, Meta(description="Server certificate (PEM), instead of --data.")] = ""
@@ -105,6 +121,13 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     client_ca: Annotated[str, Meta(description="CA (PEM) that signs client certificates.")] = ""
     tokens: Annotated[str, Meta(description="File of bearer tokens.")] = ""
     revoked: Annotated[str, Meta(description="File of revoked client certificates; it may be absent.")] = ""
+
+
+class ApiserverSettings(TlsSettings, frozen=True, kw_only=True):
+    """The settings of `netloom apiserver`."""
+
+    store: Annotated[str, Meta(description="Where to store objects: sqlite:PATH or etcd:URL[,URL...].")] = ""
+    listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
     aggregated: Annotated[
         bool, Meta(description="Run as an aggregated API of a Kubernetes cluster, which authenticates and authorizes.")
     ] = False
@@ -146,12 +169,30 @@ class ControllerSettings(ControlSettings, frozen=True, kw_only=True):
     health_listen: HealthListen = ""
 
 
-class AgentSettings(Settings, frozen=True, kw_only=True):
-    """The settings of `netloom agent`."""
+class NodeSettings(Settings, frozen=True, kw_only=True):
+    """The settings of all processes of a node."""
 
     kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API, with the node's credential.")] = ""
     context: KubeconfigContext = ""
     node: Annotated[str, Meta(description="Name of this node.")] = ""
+    health_listen: HealthListen = ""
+    speaker_namespaces: SpeakerNamespaces = SYSTEM_NAMESPACES
+    speaker_socket: Annotated[
+        str, Meta(description="Control socket of this node's speakers; default: beside that of Open vSwitch.")
+    ] = ""
+    speaker_passwords: SpeakerPasswords = PASSWORD_FOLDER
+
+
+class SpeakerSettings(NodeSettings, frozen=True, kw_only=True):
+    """The settings of `netloom speaker`."""
+
+
+class AgentSettings(NodeSettings, frozen=True, kw_only=True):
+    """The settings of `netloom agent`."""
+
+    speaker: Annotated[
+        bool, Meta(description="Run the BGPSpeakers of this node; off where `netloom speaker` runs them.")
+    ] = True
     ovs: Annotated[str, Meta(description="Open vSwitch database of the node.")] = "unix:/run/openvswitch/db.sock"
     ovn_owner: Annotated[str, Meta(pattern=OWNER_PATTERN, description="Owner name of the ports made here.")] = "netloom"
     underlay_ip: Annotated[
@@ -196,7 +237,32 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
     exec_timeout: Annotated[
         float, Meta(gt=0, le=3600, description="Seconds after which such a program and its children are killed.")
     ] = 60.0
-    health_listen: HealthListen = ""
+
+
+class VtepSettings(TlsSettings, frozen=True, kw_only=True):
+    """The settings of `netloom vtep`."""
+
+    kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API to work on.")] = ""
+    context: KubeconfigContext = ""
+    namespace: Annotated[str, Meta(min_length=1, description="Namespace of the objects.")] = "default"
+    node: Annotated[
+        str, Meta(description="Node of a new speaker; default: the one whose underlay address is its router_id.")
+    ] = ""
+    ovs: Annotated[
+        str, Meta(description="Open vSwitch database, to show port numbers to clients with a dpid; empty: show names.")
+    ] = ""
+    bgp_port: Annotated[int, Meta(ge=1, le=65535, description="TCP port that a new speaker listens on.")] = 179
+    listen: Annotated[str, Meta(description="Address and port of the VTEP API.")] = "127.0.0.1:5000"
+    insecure: Annotated[
+        bool, Meta(description="Serve plain HTTP without authentication, on a loopback address only.")
+    ] = False
+    rabbit: Annotated[
+        str, Meta(description="RabbitMQ server to serve RPC on, as rabbit://USER@HOST:PORT/VHOST; empty: none.")
+    ] = ""
+    rabbit_password_file: Annotated[str, Meta(description="File with the password of the user in --rabbit.")] = ""
+    rabbit_ca: Annotated[
+        str, Meta(description="CA (PEM) of the RabbitMQ server: use TLS. Required unless it has a loopback address.")
+    ] = ""
 
 
 S = TypeVar("S", bound=Settings)
@@ -307,7 +373,7 @@ def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[st
 def _misspelt(environ: Mapping[str, str], keys: Mapping[str, FieldInfo]) -> list[Cause]:
     """Return causes for near misses only: NETLOOM_ is also the prefix of variables for related programs."""
     known = {variable(field.name) for field in keys.values()} | {PREFIX + "CONFIG"}
-    kinds = (ServeSettings, ApiserverSettings, ControllerSettings, AgentSettings)
+    kinds = (ServeSettings, ApiserverSettings, ControllerSettings, AgentSettings, VtepSettings)
     everybodys = {variable(field.name) for kind in kinds for field in fields(kind)}
     return [
         Cause(name, f"unknown variable{_nearest(name, known)}")

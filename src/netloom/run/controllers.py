@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from netloom.control import networks, nodes, subnets
+from netloom.control.evpn import networks as evpn
 from netloom.control.ipam.controller import WORKERS, Ipam
 from netloom.control.ipam.locks import WORKERS as LOCK_WORKERS
 from netloom.control.ipam.locks import LockReconciler
@@ -36,14 +37,20 @@ from netloom.control.runtime.informer import Informer, informer
 from netloom.control.runtime.manager import Manager
 from netloom.control.runtime.queue import Queue
 from netloom.control.runtime.sweep import expire_events
+from netloom.control.sandbox.controller import SandboxReconciler
 from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.model.kind import Registry
+from netloom.model.kinds.bgp import BGPSpeaker, EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet, VNILock
 from netloom.model.kinds.policy import LoadBalancer
+from netloom.model.kinds.sandbox import Sandbox
 from netloom.model.registry import KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
+from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.plan.problem import Unit
+from netloom.plan.sandbox.names import SANDBOX_LABEL
+from netloom.plan.sandbox.objects import KINDS as OWNED
 from netloom.run.config import ControlSettings, invalid
 from netloom.run.ovn import Ovn, from_settings
 from netloom.store.base import Store
@@ -112,6 +119,8 @@ def assemble(
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
     wiring.wire_nodes()
+    wiring.wire_evpn()
+    wiring.wire_sandboxes()
     wiring.wire_unimplemented()
     if wiring.options.ovn is not None:
         wiring.wire_ovn(wiring.options.ovn)
@@ -130,7 +139,7 @@ class ControlPlane(Manager):
     def __init__(self, wiring: "_Wiring", chores: Sequence[Chore]) -> None:
         super().__init__(
             controllers=wiring.controllers,
-            informers=list(dict.fromkeys(wiring.informers)),
+            informers=list(dict.fromkeys([*wiring.informers, *wiring.selected])),
             recorder=wiring.recorder,
             random=wiring.random,
             election=wiring.election,
@@ -187,6 +196,8 @@ class _Wiring:
             self.routers,
             self.balancers,
         ]
+        self.selected: list[Informer[Any]] = []
+        """Informers of some objects of a kind, which no other controller can use."""
         self.controllers: list[Controller[Any]] = []
         self.chores: list[Chore] = []
         self.connections: list[Chore] = []
@@ -285,6 +296,57 @@ class _Wiring:
         watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
         controller = self.controller("nodes", watcher)
         controller.watch(self.nodes, lambda change: (change.key,))
+
+    def wire_evpn(self) -> None:
+        """Add the controller of EVPNNetworks."""
+        store, random = self.store, self.random
+        indexes = {evpn.BY_NETWORK: evpn.by_network, evpn.BY_SPEAKER: evpn.by_speaker}
+        stretched = informer(store, EVPNNetwork, random=random, indexes=indexes)
+        speakers = informer(store, BGPSpeaker, random=random)
+        remote = informer(store, RemoteVTEP, random=random, indexes={evpn.BY_EVPN_NETWORK: evpn.by_evpn_network})
+        reconciler = evpn.EvpnReconciler(
+            self.client,
+            evpn_networks=stretched.cache,
+            speakers=speakers.cache,
+            networks=self.networks.cache,
+            remote=remote.cache,
+            routers=self.routers.cache,
+            subnets=self.subnets.cache,
+            recorder=self.recorder,
+            clock=self.clock,
+        )
+        controller = self.controller("evpn", reconciler)
+        controller.watch(stretched, reconciler.evpn_changed)
+        controller.watch(speakers, reconciler.speaker_changed)
+        controller.watch(self.networks, reconciler.network_changed)
+        controller.watch(remote, reconciler.remote_changed)
+        controller.watch(self.routers, reconciler.routed_changed)
+        controller.watch(self.subnets, reconciler.routed_changed)
+        self.informers += [stretched, speakers, remote]
+
+    def wire_sandboxes(self) -> None:
+        """Add the controller of Sandboxes, which sees the objects of Sandboxes only."""
+        store, random = self.store, self.random
+        sandboxes = informer(store, Sandbox, random=random)
+        labelled = Selector(labels=(Requirement(SANDBOX_LABEL, Operator.EXISTS),))
+        indexes = {gc.BY_OWNER: gc.INDEXES[gc.BY_OWNER]}
+        owned: list[Informer[Any]] = [
+            informer(store, kind.type, random=random, selector=labelled, indexes=indexes) for kind in OWNED
+        ]
+        reconciler = SandboxReconciler(
+            self.client,
+            sandboxes=sandboxes.cache,
+            owned={one.kind.name: one.cache for one in owned},
+            nodes=self.nodes.cache,
+            recorder=self.recorder,
+            clock=self.clock,
+        )
+        controller = self.controller("sandboxes", reconciler)
+        controller.watch(sandboxes, reconciler.sandbox_changed)
+        controller.watch(self.nodes, reconciler.node_changed)
+        for one in owned:
+            controller.watch(one, reconciler.object_changed)
+        self.selected += [sandboxes, *owned]
 
     def wire_unimplemented(self) -> None:
         """Add the controller that marks objects of kinds without an implementation."""

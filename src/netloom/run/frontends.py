@@ -122,31 +122,38 @@ def aggregated_api(store: Store, delegation: Delegation, metrics: Metrics, *, ag
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=nodes.run,
+        remote_vteps=nodes.node_speakers.remote_vteps,
     )
     metrics.add(watches, made.watches)
     return made
 
 
-def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
-    """Return the API over `store` with these files and metrics."""
+def authenticator(identity: Identity) -> Authenticator:
+    """Return the authentication by client certificates and tokens that these files give."""
     known: list[Authenticator] = []
     if identity.client_ca is not None:
         known.append(tokens.ClientCertificates(identity.revoked))
     if identity.tokens is not None:
         known.append(tokens.TokenFile(identity.tokens))
+    return AnyOf(*known)
+
+
+def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
+    """Return the API over `store` with these files and metrics."""
     requests = Requests()
     metrics.add(requests.read)
 
     authorizer = RoleAuthorizer(store)
     made = Api(
         store,
-        authenticator=AnyOf(*known),
+        authenticator=authenticator(identity),
         authorizer=authorizer,
         ready={**_checks(store), **ready},
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,
         was_on=authorizer.node_networks.was_on,
+        remote_vteps=authorizer.node_speakers.remote_vteps,
     )
     metrics.add(watches, made.watches)
     return made

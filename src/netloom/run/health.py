@@ -15,13 +15,18 @@ _SECONDS = 5.0
 _TEXT = "text/plain; charset=utf-8"
 
 
-def loopback(host: str, port: int) -> None:
-    """Raise `Invalid` unless `host` is a loopback address."""
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback address, or localhost."""
     with contextlib.suppress(ValueError):
-        if ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
-            return
-    text = f"{host or '*'}:{port} is not a loopback address: this listener has no authentication"
-    raise config.invalid("healthListen", text)
+        return ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback
+    return False
+
+
+def loopback(host: str, port: int, key: str = "healthListen") -> None:
+    """Raise `Invalid` for the setting `key` unless `host` is a loopback address."""
+    if not is_loopback(host):
+        text = f"{host or '*'}:{port} is not a loopback address: this listener has no authentication"
+        raise config.invalid(key, text)
 
 
 async def serve(

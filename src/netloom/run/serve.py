@@ -2,6 +2,7 @@
 
     lock DIR ── bind ── certificates, tokens, admin.kubeconfig ── open the store ─┬─ API server
                                                                                    ├─ controllers
+                                                                                   ├─ VTEP API, BGP speakers, if set
                                                                                    └─ renewal of certificates
 
 Everything right of the line is one TaskGroup: when one part fails, all stop; the process logs the reason and exits with
@@ -23,7 +24,7 @@ from netloom.front.api.http.health import Check
 from netloom.front.api.http.server import Server
 from netloom.run import config, controllers, files, frontends, logs, process
 from netloom.run.access.credentials import Directory
-from netloom.run.config import ServeSettings
+from netloom.run.config import ServeSettings, SpeakerSettings
 from netloom.run.metrics import control, exposition
 from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
@@ -36,6 +37,8 @@ def main(settings: ServeSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "data")
     config.address(settings.listen)
+    if settings.vtep_listen:
+        config.address(settings.vtep_listen, "vtepListen")
     controllers.options_of(settings)
     logs.configure(level=settings.log_level, form=settings.log_format)
     return process.run(serve(settings))
@@ -44,12 +47,14 @@ def main(settings: ServeSettings) -> int:
 async def serve(settings: ServeSettings) -> None:
     """Serve until cancelled."""
     host, port = config.address(settings.listen)
-    hosts = [host, *settings.hosts]
+    vtep = config.address(settings.vtep_listen, "vtepListen") if settings.vtep_listen else None
+    hosts = [host, *(vtep[:1] if vtep else ()), *settings.hosts]
     directory = Directory(Path(settings.data))
     directory.make()
     with ExitStack() as held:
         held.enter_context(files.exclusive_lock(directory.lock, f"another netloom serve uses {directory.path}"))
         listener = held.enter_context(frontends.listen(host, port))
+        vtep_listener = held.enter_context(frontends.listen(*vtep)) if vtep else None
         directory.prepare(hosts=hosts, now=datetime.now(UTC))
         url = frontends.url(host, listener)
         directory.write_kubeconfig(url)
@@ -70,9 +75,27 @@ async def serve(settings: ServeSettings) -> None:
                 group.create_task(api.run())
                 group.create_task(manager.run())
                 group.create_task(frontends.renew(directory, context, hosts=hosts, server_url=url))
+                if vtep_listener is not None:
+                    from netloom.run.vtep import beside_api  # few use it
+
+                    group.create_task(beside_api(directory, vtep_listener, context))
+                if settings.speaker_node:
+                    from netloom.run.node.speaker import in_process  # likewise
+
+                    in_process(group, _speaker(settings, directory), store, measured)
                 group.create_task(_announce(manager, directory, url))
         finally:
             await store.close()
+
+
+def _speaker(settings: ServeSettings, directory: Directory) -> SpeakerSettings:
+    """Return the settings of the speakers that run in this process."""
+    return SpeakerSettings(
+        node=settings.speaker_node,
+        speaker_namespaces=settings.speaker_namespaces,
+        speaker_socket=settings.speaker_socket or str(directory.path / "speaker.sock"),
+        speaker_passwords=settings.speaker_passwords,
+    )
 
 
 async def _announce(manager: Manager, directory: Directory, url: str) -> None:

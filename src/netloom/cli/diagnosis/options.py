@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 LAB_HELP = "Use the lab in DIR: its API server, OVN databases and nodes."
+OVS = click.option("--ovs", "switches", multiple=True, metavar="REMOTE", help="Open vSwitch database of this machine.")
 _OPTIONS = (
     click.option("--ovn-nb", metavar="A,B", help="Northbound database, instead of $OVN_NB_DB."),
     click.option("--ovn-sb", metavar="A,B", help="Southbound database, instead of $OVN_SB_DB."),
@@ -34,7 +35,7 @@ _OPTIONS = (
     click.option("--ovn-ca", default="", metavar="FILE", help="CA of the databases' certificates."),
     click.option("--ovn-server-names", default="", metavar="NAME,...", help="Accepted names in their certificates."),
     click.option("--ovn-owner", default=OWNER, show_default=True, metavar="NAME", help="Owner of Netloom's rows."),
-    click.option("--ovs", "switches", multiple=True, metavar="REMOTE", help="Open vSwitch database of this machine."),
+    OVS,
 )
 _HINTS = {
     "northbound": "use --ovn-nb, OVN_NB_DB or --lab",
@@ -61,7 +62,7 @@ def accessing(command: F) -> F:
             ovn_server_names=_remotes(ovn_server_names),
             **{name: given.pop(name) for name in ("ovn_key", "ovn_cert", "ovn_ca", "ovn_owner")},
         )
-        access = _access(settings, tuple(Switch(_database(remote)) for remote in switches))
+        access = _access(settings, given_switches(switches))
         session = connecting()
         try:
             return command(session=session, access=access, **given)
@@ -91,9 +92,7 @@ def _access(settings: ControllerSettings, switches: tuple[Switch, ...]) -> Acces
             ovn_nb=_remotes(given["ovn_nb"]) or _remotes(layout.remotes("nb")),
             ovn_sb=_remotes(given["ovn_sb"]) or _remotes(layout.remotes("sb")),
         )
-        switches += tuple(
-            Switch(f"unix:{layout.switch_socket(node)}", node, _entering(layout.netns(node))) for node in layout.nodes
-        )
+        switches += lab_switches(layout)
         root = layout.root("central")
     # `from_settings` checks both databases, and requires a northbound.
     ovn = from_settings(replace(settings, ovn_nb=settings.ovn_nb or settings.ovn_sb)) or Ovn(
@@ -108,6 +107,13 @@ def _access(settings: ControllerSettings, switches: tuple[Switch, ...]) -> Acces
         north=lambda: ovn.connect_north(SystemRandom(), lambda: True),
         ovn_command=functools.partial(_ovn_command, settings, root, lab),
         switches=switches,
+    )
+
+
+def lab_switches(layout: Any) -> tuple[Switch, ...]:  # noqa: ANN401  # see `options.layout`
+    """Return the switches of a lab's nodes."""
+    return tuple(
+        Switch(f"unix:{layout.switch_socket(node)}", node, _entering(layout.netns(node))) for node in layout.nodes
     )
 
 
@@ -144,9 +150,11 @@ def _remotes(given: str | None, variable: str = "") -> tuple[str, ...]:
     return tuple(filter(None, (one.strip() for one in text.split(","))))
 
 
-def _database(remote: str) -> str:
-    if not remote.startswith("unix:/"):
-        raise click.BadParameter(
-            f"{remote!r} is not unix:/PATH, such as unix:/run/openvswitch/db.sock.", param_hint="--ovs"
-        )
-    return remote
+def given_switches(remotes: Sequence[str]) -> tuple[Switch, ...]:
+    """Return the switches that `--ovs` names."""
+    for remote in remotes:
+        if not remote.startswith("unix:/"):
+            raise click.BadParameter(
+                f"{remote!r} is not unix:/PATH, such as unix:/run/openvswitch/db.sock.", param_hint="--ovs"
+            )
+    return tuple(map(Switch, remotes))

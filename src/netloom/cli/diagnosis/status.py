@@ -15,7 +15,7 @@ from netloom.cli.tables import clean, safe
 from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.diagnose.status import FAILED, PENDING, READY, Item, Overview, Section, gathered, overview
+from netloom.diagnose.status import FAILED, LISTED, PENDING, READY, Item, Overview, Section, gathered, overview
 
 COLOURS = {FAILED: "red", PENDING: "yellow", READY: "green"}
 MARKS = {FAILED: "FAILED", PENDING: "not ready yet", READY: "ready"}
@@ -30,7 +30,7 @@ MARKED_READY = ("Node", "NetworkAttachment")
 def status(session: Session, everywhere: bool, output: str) -> int:
     """Show problems, and then all objects as a tree."""
     namespace = "" if everywhere else session.namespace
-    found = overview(snapshot.load(session.client, namespace=namespace), datetime.now(UTC), namespace)
+    found = overview(snapshot.load(session.client, LISTED, namespace=namespace), datetime.now(UTC), namespace)
     if output == "json":
         print_json({"healthy": not found.problems, **msgspec.structs.asdict(found)})
     else:

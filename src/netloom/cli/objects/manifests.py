@@ -28,6 +28,7 @@ ORDER = (
     "BGPSpeaker",
     "BGPPeer",
     "EVPNNetwork",
+    "RemoteVTEP",
     "NetworkAttachment",
     "IPLock",
     "VNILock",

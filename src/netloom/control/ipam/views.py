@@ -15,6 +15,7 @@ from netloom.control.runtime.gc import INDEXES, ItemMeta
 from netloom.control.runtime.informer import Informer
 from netloom.model.conditions import ADDRESSED, PROGRAMMED
 from netloom.model.document import OwnerReference
+from netloom.model.kinds.attachments import PortType
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
 from netloom.plan.addresses.blocks import Address, address, lock_name
 from netloom.store.base import Store, Stored
@@ -111,11 +112,13 @@ class Attachment(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = {}
     profiles: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    link_down: bool = False
     unprogrammed: bool = False
     """Its status has the condition `Programmed`, which says that OVN does not have all of it."""
     parent: str = ""
     """The attachment whose port carries this one as a VLAN."""
     vlan: int | None = None
+    type: PortType = PortType.INTERNAL
 
     @property
     def key(self) -> Key:
@@ -150,6 +153,7 @@ class _WireLock(Struct, frozen=True):
 class _Port(Struct, frozen=True):
     parent: str = ""
     vlan: int | None = None
+    type: PortType = PortType.INTERNAL
 
 
 class _Spec(Struct, frozen=True, rename="camel"):
@@ -160,6 +164,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
     mac: str = ""
     security_profiles: tuple[str, ...] = ()
     allowed_addresses: tuple[str, ...] = ()
+    link_down: bool = False
     port: _Port = _Port()
 
 
@@ -288,9 +293,11 @@ def attachment_view(stored: Stored) -> Attachment:
         labels=_labels(given.labels) if given.labels else _NO_LABELS,
         profiles=tuple(map(_intern, spec.security_profiles)) if spec.security_profiles else (),
         allowed=spec.allowed_addresses,
+        link_down=spec.link_down,
         unprogrammed=any(one.type == PROGRAMMED for one in status.conditions),
         parent=_intern(spec.port.parent),
         vlan=spec.port.vlan,
+        type=spec.port.type,
     )
 
 

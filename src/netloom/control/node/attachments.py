@@ -31,7 +31,7 @@ from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import UP_NOTICED, Ports, PortState
 from netloom.control.node.status import PlugResult, document, settled
 from netloom.control.node.switch import NodeSwitch
-from netloom.control.node.views import AttachmentView
+from netloom.control.node.views import NETNS, AttachmentView
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -42,6 +42,7 @@ from netloom.drivers.vswitch.driver import AttachmentName
 from netloom.errors import NetloomError, NotFound
 from netloom.model.conditions import PLUGGED
 from netloom.model.kinds.attachments import NetworkAttachment, PortType
+from netloom.model.kinds.paths import Shaping
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
@@ -138,6 +139,19 @@ class AttachmentReconciler:
         """Return the attachments whose interfaces changed, and their children."""
         return self._planner.with_children(Key(*name) for name in names)
 
+    def in_namespace(self, namespace: str) -> Iterable[Key]:
+        """Return the attachments in a namespace."""
+        return [Key(one.stored.namespace, one.stored.name) for one in self._attachments.indexed("namespace", namespace)]
+
+    def shaping_changed(self, change: Change[Shaping]) -> Iterable[Key]:
+        """Return the attachments that a Shaping starts at, before and after."""
+        ends = [one.spec.from_.attachment for one in (change.old, change.new) if one is not None]
+        return {Key(change.key.namespace, name) for name in ends if name}
+
+    def relay_ended(self, device: str) -> Iterable[Key]:
+        """Return the attachments behind a relay."""
+        return {key for key, view in self._attachments.items() if names.interface(view.value.status.mac) == device}
+
     def switch_changed(self) -> Iterable[Key]:
         """Return those to reconcile when bridges or the switch's own row changed.
 
@@ -171,7 +185,10 @@ class AttachmentReconciler:
         while True:
             veths = [view.value for view in self._attachments if view.value.spec.port.type is PortType.VETH]
             try:
-                await self._ports.tidy({names.interface(one.status.mac) for one in veths if one.status.mac})
+                wanted = {names.interface(one.status.mac) for one in veths if one.status.mac}
+                plans = [self._planner.plan(view) for view in self._attachments]
+                await self._ports.tidy(wanted | {plan.device for plan in plans if isinstance(plan, PortPlan)})
+                await self._ports.release_namespaces(self._is_netns_needed)
             except NetloomError as error:
                 log.info("leftovers are not removed yet: %s", error)
             await asyncio.sleep(TIDY * self._random.uniform(0.75, 1.25))
@@ -225,7 +242,7 @@ class AttachmentReconciler:
             self._lifetimes.ready(view.value)
             self.counters.plugged += not _was_plugged(view)
         self._hooks.installed(key, view.value)
-        return UP_NOTICED if state.down else None
+        return UP_NOTICED if state.late else None
 
     async def _not_installed(self, key: Key, view: AttachmentView, plan: PortPlan, state: PortState) -> float | None:
         """Report why a port is not installed, after some patience; return when to check it again."""
@@ -237,7 +254,7 @@ class AttachmentReconciler:
         if state.withdrawn:
             await self._ports.request_recompute(plan)
         # What OVN reports, or `remind`, enqueues the attachment again.
-        again = UP_NOTICED if state.down else None
+        again = UP_NOTICED if state.late else None
         if waited < GRACE:
             return again
         if state.error:
@@ -249,6 +266,11 @@ class AttachmentReconciler:
     async def _unplug(self, key: Key) -> None:
         with self._lifetimes.timing("unplug") if self._ports.has(key) else nullcontext():
             self.counters.unplugged += await self._ports.clear(key)
+        await self._ports.release_namespaces(self._is_netns_needed)
+
+    def _is_netns_needed(self, path: str) -> bool:
+        # An attachment that cannot be decoded may need it.
+        return bool(self._attachments.indexed(NETNS, path) or self._attachments.undecodable)
 
     # Statuses.
 

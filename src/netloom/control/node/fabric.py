@@ -2,7 +2,7 @@
 
     own attachments, their OpenFlow ports ──┐
     remotes of each relevant Network        ├──► VxlanPlan ──► Delta ──► FabricFlows ──► one bundle ──► acknowledged
-    SecurityProfiles, Shapings              ┘    (plan/vxlan)            (drivers/vxlan)                (`carries`)
+    SecurityProfiles, Shapings, RemoteVTEPs ┘    (plan/vxlan)            (drivers/vxlan)                (`carries`)
 
 Listeners only record changes; one task writes. So all changes that arrive together, or while a bundle is in flight, are
 one bundle. When the switch has accepted the flows of a port, `on_programmed` is sent, and its attachment is Plugged.
@@ -37,6 +37,7 @@ from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_
 from netloom.drivers.vxlan.driver import DesiredFlows
 from netloom.errors import NetloomError
 from netloom.model.kinds import networks
+from netloom.model.kinds.bgp import RemoteVTEP
 from netloom.model.kinds.paths import Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.flows import Flow
@@ -84,7 +85,7 @@ class FabricReconciler:
         self.on_programmed: Signal[[Iterable[Key]]] = Signal()
         """Sent with the attachments whose flows the switch accepted or refused."""
         self.on_remote_host: Signal[[]] = Signal()
-        """Sent when the first port of another node becomes known."""
+        """Sent when the first port of another node, or a VTEP of another site, becomes known."""
         self.plan = VxlanPlan()
         self.flows = flows
         self._underlay, self._datapath = underlay, datapath
@@ -96,6 +97,7 @@ class FabricReconciler:
         self._random = random
         self._locals: dict[Key, LocalPort] = {}
         self._remotes: dict[str, Remote] = {}
+        self._vteps: dict[Key, RemoteVTEP] = {}
         self._hosts: set[str] = set()
         self._arrived: dict[str, AttachmentView] = {}
         """The remotes whose flows are being written for the first time."""
@@ -119,8 +121,10 @@ class FabricReconciler:
         watches.on_network.connect(self.enqueue)
         watches.on_remote.connect(self._remote_changed)
         watches.on_remotes_synced.connect(lambda network: self._enqueue_indexed("network", str(network)))
+        watches.on_vtep.connect(self._vtep_changed)
         watches.on_profile.connect(self._profile_changed)
         watches.on_shaping.connect(self._shaping_changed)
+        watches.on_shapings_synced.connect(lambda namespace: self._enqueue_indexed("namespace", namespace))
         watches.on_policies_synced.connect(lambda namespace: self._enqueue_indexed("namespace", namespace))
         switch.on_interfaces.connect(lambda names: self.enqueue(Key(*name) for name in names))
         switch.on_switch.connect(self.check_bridge)
@@ -153,9 +157,14 @@ class FabricReconciler:
         """Return why the switch refused the flows of a port; "": it did not."""
         return self._refused.get(plan.uid, "")
 
+    def node_addresses(self) -> set[str]:
+        """Return the addresses of the nodes that are known, without this one's."""
+        return {remote.host_ip for remote in self._remotes.values()}
+
     def remote_hosts(self) -> set[str]:
-        """Return the addresses of the nodes that remote ports are on."""
-        self._hosts = {remote.host_ip for remote in self._remotes.values()}
+        """Return the addresses of the nodes that remote ports are on, and of the VTEPs of other sites."""
+        self._hosts = self.node_addresses()
+        self._hosts.update(vtep.spec.address for vtep in self._vteps.values())
         return set(self._hosts)
 
     def numbers(self) -> Mapping[str, float]:
@@ -165,6 +174,7 @@ class FabricReconciler:
             "fabric_flows_wanted": len(self.plan.claims.flows),
             "local_attachments": len(self._locals),
             "remote_attachments": len(self._remotes),
+            "remote_vteps": len(self._vteps),
             "relevant_networks": len(self._watches.networks_with_remotes()),
         }
 
@@ -237,9 +247,7 @@ class FabricReconciler:
             if after.uid not in self._remotes or after.uid in self._arrived:
                 self._arrived[after.uid] = new
             self._remotes[after.uid] = after
-            if after.host_ip not in self._hosts:
-                self._hosts.add(after.host_ip)
-                self.on_remote_host()
+            self._reach(after.host_ip)
             self.plan.put_remote(after, new.stored.revision)
             self._changed.set()
 
@@ -248,6 +256,23 @@ class FabricReconciler:
             self._arrived.pop(uid, None)
             self._lifetimes.lost(uid)
             self.plan.drop_remote(uid)
+            self._changed.set()
+
+    def _reach(self, address: str) -> None:
+        """Announce the address of a node, or of a VTEP, that was not known before."""
+        if address not in self._hosts:
+            self._hosts.add(address)
+            self.on_remote_host()
+
+    def _vtep_changed(self, change: Change[RemoteVTEP]) -> None:
+        key, new = change.key, change.new
+        if new is not None and self._watches.counts(new):
+            self._vteps[key] = new
+            self._reach(new.spec.address)
+            self.plan.put_vtep(new)
+            self._changed.set()
+        elif self._vteps.pop(key, None) is not None:
+            self.plan.drop_vtep(*key)
             self._changed.set()
 
     def _enqueue_indexed(self, index: str, value: str) -> None:
@@ -356,6 +381,8 @@ class FabricReconciler:
         if self._count_due:
             self._count_due = False
             await self.flows.recount()
+        for _ in self.plan.slices():
+            await asyncio.sleep(0)
         written = {key: self._locals[key] for key in self._unwritten}
         arrived = dict(self._arrived)
         delta = self.plan.flush()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import NoReturn
 
 from msgspec import structs
@@ -22,10 +23,20 @@ INTERVAL = 30.0
 class NodeHost:
     """The present `Host`, and the device that holds the underlay's address."""
 
-    def __init__(self, underlay: str, *, devices: Links, switch: NodeSwitch, grants: NodeGrants) -> None:
+    def __init__(
+        self,
+        underlay: str,
+        *,
+        devices: Links,
+        switch: NodeSwitch,
+        grants: NodeGrants,
+        capabilities: Mapping[str, bool],
+    ) -> None:
+        """`capabilities` is what the kernel and the agent can do."""
         self.on_change: Signal[[]] = Signal()
         """Sent when all ports must be planned again."""
-        self.current = host_of(underlay, mtu=None, physical_networks=(), grants=grants)
+        able = [name for name, has in capabilities.items() if has]
+        self.current = host_of(underlay, mtu=None, physical_networks=(), grants=grants, capabilities=able)
         self.device = ""
         """The name of the device with the underlay's address; attachments must not take it."""
         self.remark = ""
@@ -43,8 +54,10 @@ class NodeHost:
             self.remark = f"no device has the underlay address {self._underlay}: other nodes may not reach this one"
             log.warning("no device has the underlay address", extra={"address": self._underlay})
         mtu = None if device is None else device.mtu
-        networks, grants = self._switch.physical_networks, self.current.grants
-        host = host_of(self._underlay, mtu=mtu, physical_networks=networks, grants=grants)
+        networks, now = self._switch.physical_networks, self.current
+        host = host_of(
+            self._underlay, mtu=mtu, physical_networks=networks, grants=now.grants, capabilities=now.capabilities
+        )
         if host != self.current:
             self.current = host
             self.on_change()

@@ -1,6 +1,7 @@
 """Plans the ports of this node's attachments, from the caches.  Does no IO.
 
-A plan is made of an attachment, its Network with the Subnets, and the node (`plan/node/ports.py`). A child, which is a
+A plan is made of an attachment, its Network with the Subnets, the Shapings that name it, and the node
+(`plan/node/ports.py`). A child, which is a
 VLAN of another attachment's port, is planned from its parent, the parent's plan, and its rivals: the attachments that
 ask for the same VLAN of the same port. All of them are attachments of this node, so a child costs no further watch.
 
@@ -32,19 +33,23 @@ class PortPlanner:
         """The last plan of each attachment, and what it was made of."""
 
     def plan(self, view: AttachmentView) -> Plan:
-        """Return the port of an attachment, or what prevents it; None while its Network or addresses are unknown."""
+        """Return the port of an attachment, or what prevents it.
+
+        None while its Network, its Shapings or its addresses are unknown.
+        """
         known = self._watches.network(view.network)
-        if known is None:
+        key = Key(view.stored.namespace, view.stored.name)
+        shapings = self._watches.shapings(key)
+        if known is None or shapings is None:
             return None
         network, subnets = known
-        key = Key(view.stored.namespace, view.stored.name)
         parent, inputs = self._parent_port(view) if view.parent else (None, ())
         host = self._host.current
-        made_of = (view, network, host, *inputs, *subnets)
+        made_of = (view, network, host, *inputs, *subnets, *shapings)
         last = self._plans.get(key)
         # Identity is enough: comparing the values costs more than planning again.
         if last is None or len(last[0]) != len(made_of) or any(map(is_not, last[0], made_of)):
-            plan = plan_port(view.value, network, subnets, host, parent)
+            plan = plan_port(view.value, network, subnets, host, parent, shapings)
             last = self._plans[key] = made_of, plan
         return last[1]
 

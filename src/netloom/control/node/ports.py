@@ -1,7 +1,8 @@
 """Makes and removes one port: its device, and its interface on the switch.
 
     internal   the switch makes the device; once OVN, or the vxlan fabric, has its flows, it gets its addresses
-    veth       the pair is made and gets its addresses, then its outer end is put on the switch
+    veth       the pair is made and gets its addresses, then its outer end is put on the switch; where a process delays
+               or drops its packets, that relay passes them on to another pair, whose outer end is put on the switch
     existing   a device that exists is taken from its bridge, and is returned to it in the end
     child      nothing is made: its parent's device carries it, and it is installed when OVN has installed that
 
@@ -26,15 +27,17 @@ from typing import NamedTuple
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.runtime.cache import Key
 from netloom.drivers.link.codec import Link
-from netloom.drivers.shapes import PortDevices
+from netloom.drivers.shapes import PortDevices, PortRelays
 from netloom.drivers.vswitch.children import Children
 from netloom.drivers.vswitch.driver import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.model.kinds.attachments import PortType
 from netloom.model.kinds.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan import names
 from netloom.plan.node.children import NOT_PLUGGED
 from netloom.plan.node.grants import in_use
+from netloom.plan.node.namespaces import NetnsRecord
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError
 
@@ -51,8 +54,9 @@ class PortState(NamedTuple):
     installed: bool
     error: str = ""
     """What the switch reports to be wrong with it, or another problem."""
-    down: bool = False
-    """Whether the switch reports its device as down: it may not have noticed, or have reverted, that we set it up."""
+    late: bool = False
+    """Whether the switch reports its device as down, or up, against the plan: it may not have noticed, or have
+    reverted, what we set."""
     refused: str = ""
     """Why the switch refuses its flows; retrying does not help."""
     reason: str = "SwitchRefused"
@@ -69,7 +73,7 @@ class _Verified(NamedTuple):
     held: bool = False
     """Whether the switch was seen to hold the device."""
     up: float = NEVER
-    """Since when it is up, although the switch has not reported that yet."""
+    """Since when it is up, or down, as planned, although the switch has not reported that yet."""
 
 
 class Ports:
@@ -81,6 +85,7 @@ class Ports:
         links: PortDevices,
         *,
         carrier: FabricReconciler | None,
+        relays: PortRelays,
         underlay_device: Callable[[], str],
     ) -> None:
         """Without a `carrier`, ports of vxlan Networks are made, and never found to be installed.
@@ -91,6 +96,7 @@ class Ports:
         self._children = Children(switch)
         self._carrier = carrier
         self._links = links
+        self._relays = relays
         self._underlay_device = underlay_device
         self._verified: dict[Key, _Verified] = {}
         self._carrying: set[str] = set()
@@ -99,6 +105,8 @@ class Ports:
         """The interfaces that OVN has reported as installed."""
         self._requested: dict[str, str] = {}
         """The interfaces for which a recompute was requested, and OVN's timestamp at that time."""
+        self._creating = asyncio.Lock()
+        """Held while a network namespace is created or removed: several ports may need it."""
         self._moving = asyncio.Lock()
         """Held while a device is taken or returned: the next to take it may be another attachment."""
 
@@ -144,14 +152,48 @@ class Ports:
                 log.info("removing leftover device %s", name)
                 await self._links.remove_pair(name)
 
+    async def release_namespaces(self, is_needed: Callable[[str], bool]) -> None:
+        """Remove the network namespaces that the agent created and that no attachment needs any more."""
+        for path in self._switch.namespaces():
+            if is_needed(path):
+                continue
+            async with self._creating:
+                record = self._switch.namespaces().get(path)
+                if record is None or is_needed(path):
+                    continue
+                log.info("removing network namespace %s", path)
+                await self._links.remove_namespace(path, record.root, record.identity)
+                await self._switch.forget_namespace(path)
+
+    async def _create_namespace(self, plan: PortPlan) -> None:
+        """Create the network namespace of a port, if there is none."""
+        async with self._creating:
+            present = await self._links.namespace(plan.netns, plan.netns_root)
+            record = self._switch.namespaces().get(plan.netns)
+            if present and record is not None and record.identity == present and record.namespace != plan.namespace:
+                raise ProblemError(
+                    "NameTaken", f"{plan.netns} is of an attachment in another namespace: choose another"
+                )
+            if present:
+                return
+
+            async def recorded(identity: str) -> None:
+                made = NetnsRecord(namespace=plan.namespace, identity=identity, root=plan.netns_root)
+                await self._switch.record_namespace(plan, made)
+
+            await self._links.create_namespace(plan.netns, plan.netns_root, recorded)
+
     async def ensure(self, plan: PortPlan) -> PortState:
         """Do what is missing; return the port's state."""
         self._check()
         key = Key(plan.namespace, plan.name)
-        row = None
+        row = was = None
         for one in self._switch.interfaces(key):
             if row is None and _fits(one, plan):
                 row = one
+            elif was is None and _is_swapped(one, plan):
+                await self._swap(key, one)
+                was = one
             else:
                 await self._remove(key, one)
         if row is None:
@@ -165,22 +207,24 @@ class Ports:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
             case PortType.VETH:
-                await self._veth(key, plan, row)
+                await self._veth(key, plan, row, was)
             case PortType.EXISTING:
                 async with self._moving:
                     await self._existing(key, plan, row)
+        if plan.relayed and plan.impairment is not None:
+            await self._relays.ensure(plan.outer, names.relay(plan.mac)[1], plan.impairment)
         row = self._switch.interface(plan.device)
         if row is None:
             return PortState(installed=False)
         if row.external_ids.get(INSTALLED) == "true":
             self._reported.add(row._uuid)
         found = self._verified.get(key)
-        correct = found is not None and found.held and not row.error and _is_up(found, row)
+        correct = found is not None and found.held and not row.error and _is_as_set(found, row)
         vxlan = self._carrier if plan.fabric is Fabric.VXLAN else None
         return PortState(
             installed=correct and self._is_installed(plan, row),
             error=row.error or "",
-            down=row.admin_state == "down",
+            late=_contradicts(row, plan),
             refused=vxlan.refusal(plan) if vxlan is not None else "",
             withdrawn=self._is_withdrawn(row),
         )
@@ -238,15 +282,20 @@ class Ports:
             self._verified[key] = _Verified(plan, found.index, held=True, up=_now())
         await self._switch.correct(row, plan)
 
-    async def _veth(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+    async def _veth(self, key: Key, plan: PortPlan, row: Interface | None, was: Interface | None) -> None:
+        """Make the pair of a port; `was` is the interface without a relay, or with one, that it had before."""
         if row is None:
             self._check_free(plan)
-            outer = await self._links.pair(plan, ())
+            if plan.creates_netns:
+                await self._create_namespace(plan)
+            outer = await self._links.pair(plan, () if was is None else given(was))
             self._verified[key] = _Verified(plan, outer.index)
-            await self._switch.plug(plan)
+            await self._switch.plug(plan, was=was)
         elif await self._is_held(key, plan, row):
             await self._switch.correct(row, plan)
         else:
+            if plan.creates_netns:
+                await self._create_namespace(plan)
             found = await self._links.same_pair(plan, given(row))
             if found is not None and not _let_go(row, found):
                 self._verified[key] = _Verified(plan, found.index, found.held, _now() if found.held else NEVER)
@@ -288,7 +337,7 @@ class Ports:
             await self._switch.plug(plan, origin=f"linux:{home}" if home else "none:", was=was)
         if master:
             await self._links.enslave(plan.device, "")
-        await self._links.up(plan.device)
+        await self._links.set_up(plan.device, up=not plan.link_down)
         held = row is not None and device.held
         self._verified[key] = _Verified(plan, device.index, held, _now() if held else NEVER)
 
@@ -333,6 +382,17 @@ class Ports:
         self._verified.pop(key, None)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
+            if behind := names.relayed(row.name):
+                await self._links.remove_pair(behind)
+        elif FROM in row.external_ids and row.admin_state == "down" and await self._links.device(row.name) is not None:
+            await self._links.set_up(row.name, up=True)  # Its owner gets it as it was taken.
+
+    async def _swap(self, key: Key, row: Interface) -> None:
+        """Take a port off the switch that gets a relay, or loses it; the workload keeps its pair."""
+        await self._switch.unplug(row)
+        self._verified.pop(key, None)
+        if names.relayed(row.name):
+            await self._links.remove_pair(row.name)
 
     async def _return_devices(self) -> None:
         """Return devices to the Linux bridges that they were taken from."""
@@ -363,7 +423,7 @@ class Ports:
 
     def _is_verified(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
         found = self._verified.get(key)
-        if found is None or found.plan != plan or row is None or row.error or not _is_up(found, row):
+        if found is None or found.plan != plan or row is None or row.error or not _is_as_set(found, row):
             return False
         return row.ifindex in (None, found.device) and row.ofport != -1
 
@@ -378,13 +438,18 @@ class Ports:
             )
 
 
-def _is_up(found: _Verified, row: Interface) -> bool:
-    """Whether a device is up, to the best of our knowledge.
+def _is_as_set(found: _Verified, row: Interface) -> bool:
+    """Whether a device is up, or down, as planned, to the best of our knowledge.
 
     The switch opens a device before it reports the port, and may set it down by that. Once the port is reported, what
     we read or set counts for a while, until the switch has noticed it.
     """
-    return row.admin_state != "down" or _now() - found.up < UP_NOTICED
+    return not _contradicts(row, found.plan) or _now() - found.up < UP_NOTICED
+
+
+def _contradicts(row: Interface, plan: PortPlan) -> bool:
+    """Whether the switch reports a device as down that must be up, or as up that must be down."""
+    return row.admin_state == ("up" if plan.link_down else "down")
 
 
 def _now() -> float:
@@ -394,6 +459,18 @@ def _now() -> float:
 def _let_go(row: Interface, device: Link) -> bool:
     """Whether the switch reports a port whose device it does not hold: it holds an earlier device, which is gone."""
     return row.ofport is not None and row.ofport > 0 and not device.held
+
+
+def _is_swapped(row: Interface, plan: PortPlan) -> bool:
+    """Whether an interface is the one that a port had before it got a relay, or lost it."""
+    both = names.interface(plan.mac), names.relay(plan.mac)[0]
+    return (
+        plan.type is PortType.VETH
+        and row.external_ids.get(UID) == plan.uid
+        and row.name != plan.device
+        and row.name in both
+        and plan.device in both
+    )
 
 
 def _fits(row: Interface, plan: PortPlan) -> bool:

@@ -2,8 +2,10 @@
 
     attachments (spec.node=NODE) ─┬─► their Networks    ──► Network (metadata.name=…), Subnets (spec.network=…)
                                   │      of fabric vxlan ──► remotes: spec.network=…,spec.node!=NODE
-                                  └─► their namespaces  ──► Mirrors
-                                         with a vxlan Network ──► SecurityProfiles, Shapings
+                                  │                      ──► EVPNNetworks: spec.network=…
+                                  │      if there is one ──► RemoteVTEPs: spec.network=…
+                                  └─► their namespaces  ──► Mirrors, Shapings
+                                         with a vxlan Network ──► SecurityProfiles
 
 A Network is *relevant* to a node while the node has an attachment in it. A node holds 1+R watches of attachments, where
 R is the number of relevant Networks of fabric vxlan; OVN distributes the locations of ports in the others. Each watch
@@ -16,6 +18,11 @@ finds them in the cache.
 Whether a Network is of fabric vxlan is known only after it was read, and only then its remotes are listed. To list them
 at once would save one round trip for the first attachment of a Network, and cost every node of an OVN Network a list of
 all attachments in it.
+
+A RemoteVTEP counts only if the node of the EVPNNetwork's speaker has written it (`counts` in plan/vxlan/inputs.py).
+RemoteVTEPs are watched as long as the Network has an EVPNNetwork, whether that forwards or not. When a speaker ceases
+to forward, its RemoteVTEPs count for some seconds more: another one takes over, and has to write its own. Nodes send to
+other sites directly, so no packet is lost meanwhile.
 
 Only remotes that have a host are listed: the location of the others is not known yet. They are cached without their
 bytes, because the agent does not write them.
@@ -32,21 +39,29 @@ from msgspec import Struct, structs
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.informer import Informer, informer, lean
+from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Fabric, Network, Subnet
 from netloom.model.kinds.paths import Mirror, Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.model.values.selectors import Operator, Requirement, Selector
+from netloom.plan.vxlan.inputs import counts
 from netloom.signals import Signal
 from netloom.store.base import Store, Stored
 
 K = TypeVar("K", Key, str)
 V = TypeVar("V")
+R = TypeVar("R", bound=Resource)
 LINGER = 10.0
 """Seconds for which a Network is watched after its last attachment on this node is gone."""
+HOLD = 10.0
+"""Seconds for which RemoteVTEPs count after their speaker has ceased to forward."""
+NETNS = "netns"
+"""The index of attachments by the network namespace that the agent creates for them."""
 TICK = 0.01
-"""Seconds that are added to LINGER before it is checked: a timer may fire early by a tick of the clock."""
+"""Seconds that are added to LINGER and HOLD before they are checked: a timer may fire early by a tick of the clock."""
 
 
 class AttachmentView(Struct, frozen=True, eq=False):
@@ -73,6 +88,12 @@ class AttachmentView(Struct, frozen=True, eq=False):
         return f"{self.parent}/{self.value.spec.port.vlan}"
 
     @property
+    def created_netns(self) -> str:
+        """The network namespace that it needs the agent to create; "": none."""
+        port = self.value.spec.port
+        return port.netns if port.create_netns else ""
+
+    @property
     def going(self) -> bool:
         """Whether it is being deleted."""
         return bool(self.value.metadata.deletion_timestamp)
@@ -89,6 +110,7 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
         indexes={
             "network": lambda view: (str(view.network),),
             "namespace": lambda view: (view.stored.namespace,),
+            NETNS: lambda view: (view.created_netns,) if view.created_netns and not view.going else (),
             "parent": lambda view: (str(view.parent),) if view.parent else (),
             "parent_vlan": lambda view: (view.parent_vlan,) if view.parent else (),
         },
@@ -213,17 +235,27 @@ class NodeWatches:
         """Sent when an attachment of another node changed."""
         self.on_remotes_synced: Signal[[Key]] = Signal()
         """Sent when all remotes of a Network are known."""
+        self.on_vtep: Signal[[Change[RemoteVTEP]]] = Signal()
+        """Sent when a RemoteVTEP changed, or whether it counts."""
         self.on_profile: Signal[[Change[SecurityProfile]]] = Signal()
         self.on_shaping: Signal[[Change[Shaping]]] = Signal()
+        self.on_shapings_synced: Signal[[str]] = Signal()
+        """Sent when all Shapings of a namespace are known."""
         self.on_policies_synced: Signal[[str]] = Signal()
-        """Sent when all SecurityProfiles and Shapings of a namespace are known."""
+        """Sent when all SecurityProfiles of a namespace are known."""
         self._store = store
         self._node = node
         self._random = random
         self._attachments = attachments
         self._networks: dict[Key, Followed] = {}
         self._remotes: dict[Key, Followed] = {}
+        self._extended: dict[Key, Followed] = {}
+        """The EVPNNetworks of vxlan Networks."""
+        self._vteps: dict[Key, Followed] = {}
+        self._held: dict[Key, float] = {}
+        """The EVPNNetworks that have ceased to forward, and until when their RemoteVTEPs count."""
         self._mirrors: dict[str, Followed] = {}
+        self._shapings: dict[str, Followed] = {}
         self._policies: dict[str, Followed] = {}
         self._leaving: dict[Key, float] = {}
         """The Networks that are no longer relevant and still watched, and until when."""
@@ -254,9 +286,27 @@ class NodeWatches:
         """Return the Networks whose remotes are watched."""
         return list(self._remotes)
 
+    def counts(self, vtep: RemoteVTEP) -> bool:
+        """Whether flows follow from a RemoteVTEP."""
+        namespace, spec = vtep.metadata.namespace, vtep.spec
+        key = Key(namespace, spec.network)
+        network, extended = self._networks.get(key), self._extended.get(key)
+        if network is None or extended is None:
+            return False
+        by = extended.informers[0].cache.get(namespace, spec.evpn_network)
+        recently = self._held.get(Key(namespace, spec.evpn_network), 0.0) > asyncio.get_running_loop().time()
+        return counts(vtep, network.informers[0].cache.get(*key), by, recently=recently)
+
     def mirrors(self, namespace: str) -> list[Mirror] | None:
         """Return the Mirrors of a namespace, or None while they are not known."""
         return _all(self._mirrors.get(namespace))
+
+    def shapings(self, attachment: Key) -> list[Shaping] | None:
+        """Return the Shapings that name an attachment as their start, or None while they are not known."""
+        followed = self._shapings.get(attachment.namespace)
+        if followed is None or not followed.synced:
+            return None
+        return followed.informers[0].cache.indexed("attachment", attachment.name)
 
     def profiles(self, namespace: str) -> list[SecurityProfile] | None:
         """Return the SecurityProfiles of a namespace, or None while they are not known, or not watched."""
@@ -290,8 +340,9 @@ class NodeWatches:
         raise AssertionError  # The group ends only by being cancelled.
 
     def _all_followed(self) -> list[Followed]:
-        parts = (self._networks, self._remotes, self._mirrors, self._policies)
-        return [followed for part in parts for followed in part.values()]
+        by_network = self._networks, self._remotes, self._extended, self._vteps
+        by_namespace = self._mirrors, self._shapings, self._policies
+        return [followed for part in (*by_network, *by_namespace) for followed in part.values()]
 
     def _attachment_changed(self, change: Change[AttachmentView]) -> None:
         old, new = change.old, change.new
@@ -322,7 +373,10 @@ class NodeWatches:
         follow(self._networks, networks | self._leaving.keys(), self._network)
         vxlan = {key for key in networks if self._is_vxlan(key)}
         follow(self._remotes, vxlan, self._remotes_in)
+        follow(self._extended, vxlan, self._extended_in)
+        follow(self._vteps, {key for key in vxlan if self._extended[key].informers[0].cache}, self._vteps_in)
         follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
+        follow(self._shapings, {key.namespace for key in networks}, self._shapings_in)
         follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
 
     def _linger(self, networks: set[Key]) -> None:
@@ -349,8 +403,7 @@ class NodeWatches:
     def _network(self, key: Key) -> Followed:
         selector = where("metadata.name", key.name)
         networks = informer(self._store, Network, random=self._random, namespace=key.namespace, selector=selector)
-        selector = where("spec.network", key.name)
-        subnets = informer(self._store, Subnet, random=self._random, namespace=key.namespace, selector=selector)
+        subnets = self._of_network(Subnet, key)
 
         def changed() -> None:
             self.on_network([Key(view.stored.namespace, view.stored.name) for view in self._in(key)])
@@ -362,6 +415,8 @@ class NodeWatches:
         def fabric(change: Change[Network]) -> None:
             if _fabric(change.old) is not _fabric(change.new):
                 self._changed.set()
+            if _vni(change.old) != _vni(change.new):
+                self._recount(key)
 
         networks.on_change(fabric)
         networks.on_change(maybe)
@@ -384,6 +439,45 @@ class NodeWatches:
         pass_on(followed, remotes, self.on_remote)
         return followed
 
+    def _extended_in(self, key: Key) -> Followed:
+        extended = self._of_network(EVPNNetwork, key)
+
+        def changed(change: Change[EVPNNetwork]) -> None:
+            if change.old is None or change.new is None:
+                self._changed.set()
+            if _forwarding(change.old) != _forwarding(change.new):
+                self._hold(key, change)
+                self._recount(key)
+
+        extended.on_change(changed)
+        return Followed((extended,), _nothing)
+
+    def _vteps_in(self, key: Key) -> Followed:
+        vteps = self._of_network(RemoteVTEP, key)
+        followed = Followed((vteps,), _nothing)
+        pass_on(followed, vteps, self.on_vtep)
+        return followed
+
+    def _hold(self, network: Key, change: Change[EVPNNetwork]) -> None:
+        """Let RemoteVTEPs count for a while if their EVPNNetwork has ceased to forward."""
+        (was_forwarding, was_on), (is_forwarding, is_on) = _forwarding(change.old), _forwarding(change.new)
+        if was_forwarding and not is_forwarding and was_on == is_on:
+            loop = asyncio.get_running_loop()
+            self._held[change.key] = until = loop.time() + HOLD
+            loop.call_at(until + TICK, self._recount, network)
+        else:
+            self._held.pop(change.key, None)
+
+    def _of_network(self, of: type[R], key: Key) -> Informer[R]:
+        selector = where("spec.network", key.name)
+        return informer(self._store, of, random=self._random, namespace=key.namespace, selector=selector)
+
+    def _recount(self, key: Key) -> None:
+        """Announce the RemoteVTEPs of a Network, because others may count now."""
+        if followed := self._vteps.get(key):
+            for vtep_key, vtep in followed.informers[0].cache.items():
+                self.on_vtep(Change(vtep_key, vtep, vtep))
+
     def _mirrors_in(self, namespace: str) -> Followed:
         mirrors = informer(self._store, Mirror, random=self._random, namespace=namespace)
         mirrors.on_change(lambda _: self.on_mirrors(namespace))
@@ -391,9 +485,14 @@ class NodeWatches:
 
     def _policies_in(self, namespace: str) -> Followed:
         profiles = informer(self._store, SecurityProfile, random=self._random, namespace=namespace)
-        shapings = informer(self._store, Shaping, random=self._random, namespace=namespace)
-        followed = Followed((profiles, shapings), lambda: self.on_policies_synced(namespace))
+        followed = Followed((profiles,), lambda: self.on_policies_synced(namespace))
         pass_on(followed, profiles, self.on_profile)
+        return followed
+
+    def _shapings_in(self, namespace: str) -> Followed:
+        indexes = {"attachment": lambda one: (one.spec.from_.attachment,)}
+        shapings = informer(self._store, Shaping, random=self._random, namespace=namespace, indexes=indexes)
+        followed = Followed((shapings,), lambda: self.on_shapings_synced(namespace))
         pass_on(followed, shapings, self.on_shaping)
         return followed
 
@@ -416,6 +515,19 @@ def _all(followed: Followed | None) -> list[Any] | None:
 
 def _fabric(value: Network | None) -> Fabric | None:
     return value.spec.fabric if value is not None else None
+
+
+def _nothing() -> None:
+    pass
+
+
+def _vni(value: Network | None) -> int | None:
+    return value.status.vni if value is not None else None
+
+
+def _forwarding(value: EVPNNetwork | None) -> tuple[bool, str]:
+    """Return the fields that decide whether RemoteVTEPs count; counters in the status change often."""
+    return (value.status.forwarding, value.status.node) if value is not None else (False, "")
 
 
 def _matters(value: Network | Subnet | None) -> object:

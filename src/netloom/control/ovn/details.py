@@ -20,7 +20,7 @@ from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.port_groups import covered, group
-from netloom.plan.policy.shaping import verdict
+from netloom.plan.policy.shaping import IMPAIRMENT_UNSUPPORTED, verdict
 from netloom.plan.vxlan.limits import limits
 
 
@@ -39,9 +39,10 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
             up, down = _endpoints(resource, desired, south)
             return replace(status, endpoints_up=up, endpoints_down=down)
         case Shaping(), ShapingStatus():
-            applied, unsupported = verdict(resource.spec)
+            applied, unsupported = verdict(planner.world, resource)
             ready = status.condition(READY)
-            is_ready = ready is not None and ready.status == TRUE
+            # The rate is in force whether or not delay and loss are.
+            is_ready = ready is not None and (ready.status == TRUE or ready.reason == IMPAIRMENT_UNSUPPORTED)
             return replace(status, applied=applied if is_ready else None, unsupported=unsupported)
     return status
 

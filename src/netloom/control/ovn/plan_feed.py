@@ -317,4 +317,6 @@ def planner_input(attachment: Attachment) -> Port:
         allowed_addresses=attachment.allowed,
         parent=attachment.parent,
         vlan=attachment.vlan,
+        link_down=attachment.link_down,
+        type=attachment.type,
     )

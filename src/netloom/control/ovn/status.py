@@ -3,7 +3,7 @@
 The condition `Ready` of Routers, SecurityProfiles, LoadBalancers, Shapings and Mirrors says whether their rows are in
 the northbound database (reason `Programmed`), or why not. The `Ready` of Networks, Subnets and attachments belongs to
 other controllers: they get a condition `Programmed` only while there is a problem, so that nothing is written for the
-thousands without one.
+thousands without one. A RemoteVTEP has no status: its problems are shown at its EVPNNetwork.
 
 A status is written once the database has the rows of the current generation, and never before: until then a client that
 waits for `Ready` sees an older `observedGeneration`.
@@ -30,7 +30,7 @@ from netloom.model.conditions import PROGRAMMED
 from netloom.model.document import Condition, Resource
 from netloom.model.kind import Plan
 from netloom.model.kinds.events import ObjectReference
-from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, PLANNED
+from netloom.model.registry import EVPN_NETWORK, KINDS, NETWORK_ATTACHMENT, PLANNED, REMOTE_VTEP
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT
 
@@ -95,6 +95,10 @@ class StatusReconciler:
         """Write the status of one resource, if it changed."""
         if not self._plans.in_step:
             return None  # All resources are enqueued once it is.
+        if unit.kind == REMOTE_VTEP.name:
+            for one in self._evpn_networks(unit):
+                await self.reconcile(one)
+            return None
         problems = self._problems(unit)
         if unit.kind == ATTACHMENT:
             view = self._attachments.get(unit.namespace, unit.name)
@@ -114,7 +118,25 @@ class StatusReconciler:
         await self._write(resource, problems)
         return None
 
+    def _evpn_networks(self, vtep: Unit) -> list[Unit]:
+        """Return the EVPNNetwork of a RemoteVTEP; of one that is gone, those with a problem."""
+        found = self._caches[vtep.kind].get(vtep.namespace, vtep.name)
+        if found is not None:
+            return [Unit(EVPN_NETWORK.name, vtep.namespace, found.spec.evpn_network)]
+        every = self._caches[EVPN_NETWORK.name].items()
+        return [Unit(EVPN_NETWORK.name, *key) for key, one in every if one.status.condition(PROGRAMMED)]
+
     def _problems(self, unit: Unit) -> tuple[Problem, ...]:
+        problems = self._own_problems(unit)
+        if unit.kind != EVPN_NETWORK.name:
+            return problems
+        every = {*self._plans.planner.desired.problems, *self._plans.sink.refused()}
+        for vtep in sorted(one for one in every if one.kind == REMOTE_VTEP.name):
+            if unit in self._evpn_networks(vtep):
+                problems += self._own_problems(vtep)
+        return problems
+
+    def _own_problems(self, unit: Unit) -> tuple[Problem, ...]:
         problems = self._plans.planner.desired.problems.get(unit, ())
         refusal = self._plans.sink.refusal(unit)
         return problems if refusal is None else (*problems, refusal)

@@ -22,7 +22,7 @@ F = TypeVar("F")
 
 SETTLE_SECONDS = 3.0
 Settle = Callable[[float], object]
-SECTIONS = ("store", "addresses", "northbound", "southbound", "nodes")
+SECTIONS = ("store", "addresses", "northbound", "southbound", "nodes", "evpn")
 
 
 class Complaint(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,7 +86,7 @@ def confirmed(check: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> 
 
 def examine(session: Session, access: Access, only: tuple[str, ...] = (), *, repair: bool = False) -> list[Report]:
     """Return the reports of all sections, or of those named in `only`; repair what is safe to repair if asked to."""
-    from netloom.diagnose.doctor import addresses, nodes, northbound, southbound, store  # they import this module
+    from netloom.diagnose.doctor import addresses, evpn, nodes, northbound, southbound, store  # they import this module
 
     work: dict[str, Callable[[], Report]] = {
         "store": lambda: store.examine(session),
@@ -94,5 +94,6 @@ def examine(session: Session, access: Access, only: tuple[str, ...] = (), *, rep
         "northbound": lambda: northbound.NorthboundSection(session, access).examine(repair=repair),
         "southbound": lambda: southbound.SouthboundSection(session, access).examine(),
         "nodes": lambda: nodes.NodeSection(session, access).examine(repair=repair),
+        "evpn": lambda: evpn.EvpnSection(session.client).examine(),
     }
     return [work[name]() for name in SECTIONS if not only or name in only]

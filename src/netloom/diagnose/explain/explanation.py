@@ -16,7 +16,7 @@ from netloom.client.resources import Target
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_NORTHBOUND, NO_SOUTHBOUND, Access, no_switch
-from netloom.diagnose.explain import ovn
+from netloom.diagnose.explain import ovn, speakers
 from netloom.diagnose.explain.ovn import Query, RowView, South
 from netloom.diagnose.explain.port import Port, read_port
 from netloom.errors import NetloomError
@@ -69,8 +69,12 @@ def explain(session: Session, access: Access, target: Target, document: Document
         spec=document.get("spec") or {},
         conditions=msgspec.convert(status.get("conditions") or (), tuple[Condition, ...]),
     )
-    if kind is None or (unit.kind not in UNITS and unit.kind != "Node"):
+    if unit.kind in speakers.KINDS:
+        _speaker(session, access, found, document)
+    if kind is None or (unit.kind not in UNITS and unit.kind not in ("Node", *speakers.KINDS)):
         found.next.append(f"A {unit.kind} alone has no effect in OVN or on a node.")
+        return found
+    if unit.kind not in UNITS and unit.kind in speakers.KINDS:
         return found
     resources = snapshot.load(session.client)
     resource = snapshot.value(document, kind.type)
@@ -84,6 +88,17 @@ def explain(session: Session, access: Access, target: Target, document: Document
         _node(access, found, resource, resources)
     found.next += _advice(found, resource)
     return found
+
+
+def _speaker(session: Session, access: Access, found: Explanation, document: Document) -> None:
+    """Add what the speaker of an object of EVPN knows of it."""
+    node = speakers.node_of(session, found.unit, document)
+    if node:
+        found.port, unseen = speakers.read_speaker(access, found.unit, document, node)
+        found.unseen += [unseen] if unseen else []
+    else:
+        found.next.append(f"There is no BGPSpeaker {(document.get('spec') or {}).get('speaker')}: create it.")
+    found.next += speakers.next_steps(found.unit, document, node)
 
 
 def _north(access: Access, found: Explanation, resource: Resource) -> None:
@@ -162,6 +177,6 @@ def _advice(found: Explanation, resource: Resource) -> Iterator[str]:
     elif found.south is not None and found.south.missing:
         yield from (f"{words[:1].upper()}{words[1:]}." for words in found.south.missing)
         yield "Read the logs of ovn-northd, and of ovn-controller on the node."
-    if found.port is not None and found.port.missing:
+    if isinstance(resource, NetworkAttachment) and found.port is not None and found.port.missing:
         yield from (f"On {found.port.node}: {words}." for words in found.port.missing)
         yield f"Read the log of the agent of {found.port.node}, and run `netloom doctor --section nodes`."

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from random import SystemRandom
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from netloom.control.node.ports import Ports
 from netloom.diagnose.access import Switch, following
 from netloom.diagnose.node import fabric
@@ -17,6 +19,7 @@ from netloom.diagnose.node.fabric import Plans
 from netloom.diagnose.snapshot import of_type, unit
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
+from netloom.drivers.relay.relays import Relays
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.drivers.vxlan.bridge import underlay_address
@@ -24,6 +27,7 @@ from netloom.errors import Unreachable
 from netloom.model.conditions import PLUGGED
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.paths import Mirror
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan.audit import ovn as audit_ovn
@@ -46,6 +50,7 @@ def on_node(switch: Switch, owner: str, work: "Callable[[NodeInspection], Awaita
             async with following(node.switch.client):
                 return await work(node)
         finally:
+            node.relays.close()
             node.links.close()
 
     return switch.enter(lambda: asyncio.run(inspect()))
@@ -58,6 +63,7 @@ class NodeInspection:
         self.switch = Vswitch([switch.remote], owner=owner, random=SystemRandom())
         self.switch.client.unlock(LOCK)
         self.links = Links(owner=owner)
+        self.relays = Relays(owner=owner)
         self.folder = switch.folder
         """The directory of the switch's sockets."""
         self._name = switch.node
@@ -90,7 +96,7 @@ class NodeInspection:
                 f"no device of node {self.name} has its underlay address {underlay or '(which is not configured)'}"
             )
         name = device.name
-        return Ports(self.switch, self.links, carrier=None, underlay_device=lambda: name)
+        return Ports(self.switch, self.links, carrier=None, relays=self.relays, underlay_device=lambda: name)
 
     def interfaces(self) -> list[rows.Interface]:
         """Return the interfaces that Netloom owns, except the fabric's tunnel."""
@@ -114,7 +120,9 @@ class NodeInspection:
         plans, waiting = plans_of(resources, self.name, await self.host())
         seen = [self._seen(row) for row in self.interfaces()]
         wanted = [self._wanted(plan) for plan in plans.values()]
-        used = {row.name for row in self._all("Interface")} | {plan.device for plan in plans.values()}
+        used = {row.name for row in self._all("Interface")} | {
+            device for plan in plans.values() for device in (plan.device, plan.outer)
+        }
         mirrors = [unit_of(row.external_ids.get(OF, "")) for row in self._all("Mirror") if self.switch.is_ours(row)]
         return [
             *await self._flows(resources, plans),
@@ -173,6 +181,10 @@ def unit_of(written: str) -> Unit | None:
 def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
     """Return the port plans of a node, and its attachments for which there is no plan at present."""
     resources = [one for one in resources if not isinstance(one, NetworkAttachment) or one.spec.node == node]
+    for found in of_type(resources, Node):
+        if found.metadata.name == node:
+            able = frozenset(name for name, has in found.status.capabilities.items() if has)
+            host = structs.replace(host, capabilities=able)
     planned = plan_ports(resources, host)
     plans: dict[tuple[str, str], PortPlan] = {}
     waiting: set[Unit] = set()

@@ -1,6 +1,7 @@
 """A packet through the vxlan fabric: the flows of the nodes on its path are read and executed here.
 
     flows of the sender's node ──► a port there, drop, or the tunnel ──► flows of the other node ──► a port
+                                                                    └──► the VTEP of another site: the end of the trace
 
 Nothing is sent. As for OVN, the first packet of a connection is traced.
 """
@@ -20,6 +21,7 @@ from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.errors import Invalid, Unreachable
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import RemoteVTEP
 from netloom.model.kinds.cluster import Node
 from netloom.model.values import addresses
 from netloom.openflow import packets
@@ -65,10 +67,16 @@ def trace(
     """
     assert start.attachment is not None
     here = start.attachment.spec.node
+    space = start.attachment.metadata.namespace
+    vteps = [
+        one
+        for one in snapshot.of_type(resources, RemoteVTEP)
+        if (one.metadata.namespace, one.spec.network) == (space, sent.datapath)
+    ]
+    sent = sent if sent.eth_dst else replace(sent, eth_dst=_mac_of(sent.dst, vteps))
     if not sent.eth_dst:
         return [], False, f"dropped: no attachment of Network {sent.datapath} has {sent.dst}, so its MAC is unknown"
     seen = read(here)
-    space = start.attachment.metadata.namespace
     own = f"{space}/{start.attachment.metadata.name}"
     port = next((one for one, name in seen.ports.items() if name == own), 0)
     if not port:
@@ -80,7 +88,12 @@ def trace(
     if not found:
         return _arrived(hops, here, seen, out, acted, space)
     tunnelled = found[0].packet
-    remote = _remote_node(tunnelled, resources)
+    to = (4, tunnelled["tun_dst"]) if tunnelled["tun_dst"] else (6, tunnelled["tun_ipv6_dst"])
+    address = layout.ip_text(*to)
+    if any(layout.ip_number(one.spec.address) == to for one in vteps):
+        hops.append(Hop(f"node {here}", f"through the tunnel to VTEP {address}, VNI {tunnelled['tun_id']}"))
+        return hops, True, f"sent to another site, by its VTEP {address}"
+    remote = _remote_node(address, resources)
     hops.append(Hop(f"node {here}", f"through the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
     seen, acted = read(remote), []
     arriving = _frame(sent).having(tun_id=tunnelled["tun_id"])
@@ -110,6 +123,7 @@ _WHY = {
     **dict.fromkeys(range(layout.OUT, layout.OUT_RATE + 1), _SENDING),
     layout.HERE: "no port of the Network has the destination",
     layout.ELSEWHERE: "no port of the Network has the destination",
+    layout.FLOOD: "no other site takes broadcasts of the Network",
     **dict.fromkeys(range(layout.IN, layout.IN_RATE + 1), _GETTING),
     layout.DELIVER: "its destination is not an address of the receiver",
 }
@@ -128,13 +142,17 @@ def _frame(sent: Packet) -> packets.Packet:
             return packets.udp(version=version, port=sent.number, source=SOURCE_PORT, **ends, **macs)
 
 
-def _remote_node(tunnelled: packets.Packet, resources: Iterable[Resource]) -> str:
-    """Return the node that a tunnelled packet goes to."""
-    v4, v6 = tunnelled["tun_dst"], tunnelled["tun_ipv6_dst"]
+def _mac_of(ip: str, vteps: Iterable[RemoteVTEP]) -> str:
+    """Return the MAC of the machine of another site that has an address; "" if there is none."""
+    return next((machine.mac for one in vteps for machine in one.spec.macs if ip in machine.ips), "")
+
+
+def _remote_node(address: str, resources: Iterable[Resource]) -> str:
+    """Return the node that has an underlay address."""
     for node in snapshot.of_type(resources, Node):
-        if int(addresses.address(node.spec.underlay_ip)) == (v4 or v6):
+        if layout.ip_number(node.spec.underlay_ip) == layout.ip_number(address):
             return node.metadata.name
-    raise Invalid(f"the packet goes to {layout.ip_text(4 if v4 else 6, v4 or v6)}, which is the address of no Node")
+    raise Invalid(f"the packet goes to {address}, which is the address of no Node")
 
 
 def read_switch(access: Access, name: str) -> SwitchState:

@@ -28,14 +28,16 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
 
 def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
     with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
-        outer, inner = node.link(plan.device), there.link(plan.inner)
-        if outer is None:
-            return [f"there is no device {plan.device} on the node"]
+        outer, inner = node.link(plan.outer), there.link(plan.inner)
+        for name in (plan.outer, plan.device):
+            if node.link(name) is None:
+                return [f"there is no device {name} on the node"]
+        assert outer is not None
         if inner is None:
             return [f"there is no device {plan.inner} in {plan.netns}"]
         if inner.peer != outer.index:
-            return [f"{plan.inner} in {plan.netns} is not the other end of {plan.device}"]
-        found = [] if outer.up else [f"{plan.device} is down"]
+            return [f"{plan.inner} in {plan.netns} is not the other end of {plan.outer}"]
+        found = [] if outer.up else [f"{plan.outer} is down"]
         return found + _given(plan, given, there, inner)
 
 

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from netloom.plan.policy.impairment import Impairment
+
 REQUEST, MULTI, ACK, DUMP = 0x1, 0x2, 0x4, 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 ERROR, DONE = 2, 3
@@ -29,11 +31,11 @@ NEW_LINK, DEL_LINK, GET_LINK, SET_LINK = 16, 17, 18, 19
 NEW_ADDRESS, DEL_ADDRESS, GET_ADDRESS = 20, 21, 22
 NEW_ROUTE, DEL_ROUTE, GET_ROUTE = 24, 25, 26
 NEW_NEIGHBOUR, GET_NEIGHBOUR = 28, 30
-NEW_QDISC = 36
+NEW_QDISC, DEL_QDISC, GET_QDISC = 36, 37, 38
 UP = 0x1
 INET, INET6 = 2, 10
 
-_ADDRESS, _NAME, _MTU, _LINK, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1, 3, 4, 5, 10, 18, 20, 28, 29
+_ADDRESS, _NAME, _MTU, _LINK, _QDISC, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1, 3, 4, 5, 6, 10, 18, 20, 28, 29
 _PROMISCUITY = 30
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _TCA_KIND, _TCA_OPTIONS, _ROOT, _LOOPBACK = 1, 2, 0xFFFFFFFF, 1
@@ -61,6 +63,11 @@ _ATTRIBUTE = struct.Struct("=HH")
 _INT = struct.Struct("=I")
 _SIGNED = struct.Struct("=i")
 _TCMSG = struct.Struct("=BBHiIII")
+_NETEM = struct.Struct("=6I")
+NETEM_HANDLE = 0x4E4C0000
+"""The handle of our netem, by which it is recognised."""
+NETEM_LIMIT = 10_000
+"""Packets that netem holds at most in one direction."""
 
 
 class Link(Struct, frozen=True):
@@ -79,6 +86,17 @@ class Link(Struct, frozen=True):
     alias: str = ""
     held: bool = False
     """Whether a program receives all its packets, whatever their destination, as a switch does of its ports."""
+    qdisc: str = ""
+    """The kind of its root qdisc."""
+
+
+class Qdisc(NamedTuple):
+    """The root qdisc of a device."""
+
+    kind: str
+    handle: int
+    """0 for one that the kernel set by default."""
+    options: bytes
 
 
 class DeviceRoute(NamedTuple):
@@ -140,22 +158,28 @@ def error(body: bytes) -> int:
 def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: str) -> tuple[bytes, bytes, bytes]:
     """Return the messages that make a pair, set the outer end's alias, and keep the outer end silent.
 
-    The inner end has its final name, MAC and MTU, in another namespace. The three messages are sent together: the
-    kernel handles all of them even if the sender dies. A kernel without IPv6 refuses the last one, where it is not
-    needed.
+    The inner end has its final name, MTU and MAC ("": the kernel chooses one), in the given namespace. The three
+    messages are sent together: the kernel handles all of them even if the sender dies. A kernel without IPv6 refuses
+    the last one, where it is not needed.
     """
-    peer = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, inner) + _attribute(_ADDRESS, _mac(mac))
+    peer = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, inner) + (_attribute(_ADDRESS, _mac(mac)) if mac else b"")
     peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
     info = _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_PEER, peer))
     body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _number(_MTU, mtu) + _attribute(_LINKINFO, info)
-    # The outer end belongs to the switch: it gets no address, not even a link-local one. The node's kernel receives
-    # the packets that a userspace switch reads there, too: it must not answer ARP for the node's own addresses, nor
-    # accept packets to them past the switch; strict reverse path filtering drops these, as no route leads back here.
+    return _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body), *silence(name, alias=alias)
+
+
+def silence(name: str, *, alias: str = "") -> tuple[bytes, bytes]:
+    """Return the messages that set a device's alias, if given, and that keep it silent.
+
+    The device belongs to the switch, or to a relay: it gets no address, not even a link-local one. The node's kernel
+    receives the packets that a program reads there, too: it must not answer ARP for the node's own addresses, nor
+    accept packets to them past the switch; strict reverse path filtering drops these, as no route leads back here.
+    """
     silent = _attribute(INET, _attribute(_INET_CONF, _number(_ARP_IGNORE, _ALWAYS) + _number(_RP_FILTER, _STRICT)))
     which = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name)
-    named = which + _text(_ALIAS, alias) + _attribute(_AF_SPEC, silent)
-    made = _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body)
-    return made, _message(SET_LINK, ACK, named), _message(SET_LINK, ACK, which + _link_local(_NONE))
+    named = which + (_text(_ALIAS, alias) if alias else b"") + _attribute(_AF_SPEC, silent)
+    return _message(SET_LINK, ACK, named), _message(SET_LINK, ACK, which + _link_local(_NONE))
 
 
 def new_device(kind: str) -> bytes:
@@ -177,6 +201,40 @@ def new_qdisc(kind: str) -> bytes:
     if options := PROBED_QDISCS[kind]:
         body += _attribute(_TCA_OPTIONS, options)
     return _message(NEW_QDISC, ACK | CREATE | REPLACE, body)
+
+
+def netem(impairment: Impairment) -> bytes:
+    """Return the options of netem, tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter.
+
+    Times are in the kernel's ticks of 64 ns, the loss as a part of 2^32.
+    """
+    delay, jitter = (round(seconds * 1e9) >> 6 for seconds in (impairment.delay, impairment.jitter))
+    return _NETEM.pack(delay, NETEM_LIMIT, round(impairment.loss * 0xFFFFFFFF), 0, 0, jitter)
+
+
+def set_netem(index: int, options: bytes) -> bytes:
+    """Return the message that makes netem the root qdisc of a device, or changes its options."""
+    body = _TCMSG.pack(0, 0, 0, index, NETEM_HANDLE, _ROOT, 0) + _text(_TCA_KIND, "netem")
+    return _message(NEW_QDISC, ACK | CREATE | REPLACE, body + _attribute(_TCA_OPTIONS, options))
+
+
+def del_netem(index: int) -> bytes:
+    """Return the message that removes our netem from a device, which gets its default qdisc again."""
+    return _message(DEL_QDISC, ACK, _TCMSG.pack(0, 0, 0, index, NETEM_HANDLE, _ROOT, 0))
+
+
+def get_qdiscs() -> bytes:
+    """Return the message that asks for the qdiscs of all devices."""
+    return _message(GET_QDISC, DUMP, _TCMSG.pack(0, 0, 0, 0, 0, 0, 0))
+
+
+def read_qdisc(body: bytes) -> tuple[int, Qdisc] | None:
+    """Read one root qdisc: the index of its device, and the qdisc; None for a qdisc that is not the root."""
+    _, _, _, index, handle, parent, _ = _TCMSG.unpack_from(body)
+    if parent != _ROOT:
+        return None
+    have = _attributes(body, _TCMSG.size)
+    return index, Qdisc(_read_text(have, _TCA_KIND), handle, have.get(_TCA_OPTIONS, b"")[: _NETEM.size])
 
 
 def link_local(index: int, *, on: bool) -> bytes:
@@ -236,6 +294,7 @@ def link(body: bytes) -> Link:
         _read_number(have, _MASTER),
         _read_text(have, _ALIAS),
         _read_number(have, _PROMISCUITY) > 0,
+        _read_text(have, _QDISC),
     )
 
 
@@ -410,7 +469,7 @@ PROBED_QDISCS: Mapping[str, bytes] = {
     # tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.
     "htb": _attribute(_HTB_INIT, struct.pack("=5I", 3, 10, 0, 0, 0)),
     # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter.
-    "netem": struct.pack("=6I", 1000, 1000, 0, 0, 0, 0),
+    "netem": _NETEM.pack(1000, 1000, 0, 0, 0, 0),
     # tc_tbf_qopt: rate and peak rate (cell_log, linklayer, overhead, cell_align, mpu, rate); limit, buffer, mtu. 1 MB/s
     # with a burst of 1,500 bytes, which is 1.5 ms in the kernel's ticks of 64 ns.
     "tbf": _attribute(

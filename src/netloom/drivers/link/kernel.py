@@ -16,16 +16,21 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from netloom.drivers.link import codec
-from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour, NextHop
+from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour, NextHop, Qdisc
 from netloom.plan.node import grants
+from netloom.plan.policy.impairment import PACKET
 from netloom.plan.problem import ProblemError
 
 OWN = "/proc/thread-self/ns/net"
+MISSING = "NamespaceMissing"
 _NEW_NET = 0x40000000
+_BIND, _DETACH, _NO_FOLLOW = 0x1000, 0x2, 0x8
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SOL_NETLINK, _STRICT = 270, 12
 _RECEIVE = 1 << 16
@@ -92,6 +97,11 @@ class Kernel:
         bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
         found = [one for body in bodies if (one := codec.read_route(body))]
         return {route for of, route in found if of == index}
+
+    def qdisc(self, index: int) -> Qdisc | None:
+        """Return the root qdisc of a device; None if it has none."""
+        found = [one for body in self._ask(codec.get_qdiscs()) if (one := codec.read_qdisc(body))]
+        return next((qdisc for of, qdisc in found if of == index), None)
 
     def resolve(self, ip: str) -> None:
         """Start resolving the next hop towards an address, even if it is resolved.
@@ -245,6 +255,16 @@ def _returning() -> Iterator[None]:
 
 
 @contextmanager
+def own_namespace() -> Iterator[int]:
+    """Yield a file descriptor of this thread's own namespace."""
+    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield home
+    finally:
+        os.close(home)
+
+
+@contextmanager
 def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]]:
     """Yield the kernel of the namespace at `path` and a file descriptor of it, with this thread back in its own.
 
@@ -275,7 +295,7 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
             # All namespaces are on one file system of the kernel.
             if found.st_dev != mine.st_dev:
                 # `ip netns` leaves a plain file behind when the mount on it is gone.
-                raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
+                raise ProblemError(MISSING, f"{path} is not a network namespace")
             if own and found.st_ino == mine.st_ino:
                 raise ProblemError(*grants.own_namespace(path, own))
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
@@ -283,8 +303,8 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
             os.close(place)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise ProblemError("NamespaceMissing", f"there is no network namespace at {path}") from None
-        raise ProblemError("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
+            raise ProblemError(MISSING, f"there is no network namespace at {path}") from None
+        raise ProblemError(MISSING, f"the namespace at {path} cannot be opened: {error.strerror}") from None
 
 
 def _reached(path: str, root: str) -> int:
@@ -306,12 +326,113 @@ def _reached(path: str, root: str) -> int:
     return here
 
 
+def identity(path: str, *, root: str) -> str:
+    """Return what tells the namespace at a path from all others, also of earlier boots; "": there is none."""
+    try:
+        found = opened(path, root=root)
+    except ProblemError as error:
+        if error.problem.reason == MISSING:
+            return ""
+        raise
+    try:
+        return _identity(found)
+    finally:
+        os.close(found)
+
+
+def _identity(namespace: int) -> str:
+    return f"{_BOOT.read_text().strip()}/{os.fstat(namespace).st_ino}"
+
+
+def new_namespace() -> tuple[int, str]:
+    """Return a file descriptor of a new namespace, and its identity.  Its loopback is up; it has no path.
+
+    Call it in a thread that does nothing else. The namespace ends with the descriptor.
+    """
+    with _returning():
+        if _LIBC.unshare(_NEW_NET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+        made = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+        kernel = Kernel("a new namespace")
+    try:
+        loopback = kernel.link("lo")
+        if loopback is not None:
+            kernel.change([Step(codec.set_link(loopback.index, up=True), "setting lo up")])
+        return made, _identity(made)
+    except BaseException:
+        os.close(made)
+        raise
+    finally:
+        kernel.close()
+
+
+def give_path(namespace: int, path: str, *, root: str) -> None:
+    """Mount a namespace at a path, as `ip netns add` does; `root` as in `opened`."""
+    with _parent(path, root, make=True) as (folder, name):
+        try:
+            with suppress(FileExistsError):
+                flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(name, flags, 0o444, dir_fd=folder))
+            file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            text = f"the namespace at {path} cannot be created: {error.strerror}"
+            raise ProblemError(MISSING, text) from None
+        try:
+            found = os.fstat(file)
+            # `ip netns` leaves an empty file behind when the mount on it is gone.
+            if not stat.S_ISREG(found.st_mode) or found.st_size:
+                raise ProblemError(MISSING, f"{path} exists and is not a network namespace: remove it")
+            _mount(namespace, file, path)
+        finally:
+            os.close(file)
+
+
+def remove_path(path: str, known: str, *, root: str) -> None:
+    """Unmount and remove the path of the namespace with the identity `known`; leave anything else alone."""
+    if identity(path, root=root) != known:
+        return
+    with _parent(path, root, make=False) as (folder, name):
+        _LIBC.umount2(f"/proc/self/fd/{folder}/{name}".encode(), _DETACH | _NO_FOLLOW)
+        os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _parent(path: str, root: str, *, make: bool) -> Iterator[tuple[int, str]]:
+    """Yield a descriptor of the folder of a path, and the name in it; with `make`, a folder of the operator is made."""
+    parent, _, name = path.rpartition("/")
+    trusted = parent == root or not root
+    if make and trusted:
+        os.makedirs(parent or "/", mode=0o755, exist_ok=True)
+    try:
+        folder = os.open(parent or "/", os.O_PATH | os.O_CLOEXEC) if trusted else _reached(parent, root)
+    except OSError as error:
+        raise ProblemError(MISSING, f"the folder of {path} cannot be opened: {error.strerror}") from None
+    try:
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _mount(namespace: int, file: int, path: str) -> None:
+    source, target = (f"/proc/self/fd/{one}".encode() for one in (namespace, file))
+    if _LIBC.mount(source, target, None, _BIND, None):
+        raise ProblemError(MISSING, f"mounting the namespace at {path}: {os.strerror(ctypes.get_errno())}")
+
+
 def _setns(target: int, path: str) -> None:
     if _LIBC.setns(target, _NEW_NET):
         number = ctypes.get_errno()
         if number == errno.EINVAL:
-            raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
-        raise ProblemError("NamespaceMissing", f"the namespace at {path} cannot be entered: {os.strerror(number)}")
+            raise ProblemError(MISSING, f"{path} is not a network namespace")
+        raise ProblemError(MISSING, f"the namespace at {path} cannot be entered: {os.strerror(number)}")
+
+
+def _opens_packet_sockets() -> bool:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return False
+    return True
 
 
 def probe() -> dict[str, bool]:
@@ -326,6 +447,7 @@ def probe() -> dict[str, bool]:
         kernel = Kernel("a namespace for probes")
     try:
         found = {kind: kernel.supports(codec.new_device(kind)) for kind in codec.PROBED_DEVICES}
-        return found | {kind: kernel.supports(codec.new_qdisc(kind)) for kind in codec.PROBED_QDISCS}
+        found |= {kind: kernel.supports(codec.new_qdisc(kind)) for kind in codec.PROBED_QDISCS}
+        return found | {PACKET: _opens_packet_sockets()}
     finally:
         kernel.close()

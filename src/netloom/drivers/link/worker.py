@@ -9,16 +9,19 @@ with our protocol number; everything else on a workload's device is left alone.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Collection, Coroutine
+import os
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from netloom.drivers.link import codec
+from netloom.drivers.link import codec, kernel
 from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour
-from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, probe, visit
+from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, own_namespace, probe, visit
+from netloom.plan import names
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.policy.impairment import NONE, Impairment, PortImpairment
 from netloom.plan.problem import ProblemError
 
 log = logging.getLogger(__name__)
@@ -94,32 +97,34 @@ class Links:
 
     @_in_thread
     def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Make a pair of veths as planned, or correct it; return the outer end."""
+        """Make a pair of veths as planned, or correct it; with a relay, another pair; return the switch's end."""
         node = self._kernel()
         with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
             outer, inner = self._ends(plan, node, there)
             if outer is not None and inner is not None and _joined(outer, inner):
-                return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
+                return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=False))
             if outer is not None:
                 # It leads elsewhere: the spec has another namespace or another name now.
-                self._write(node, [Step(codec.del_link(outer.index), f"removing {plan.device}")])
+                self._write(node, [Step(codec.del_link(outer.index), f"removing {plan.outer}")])
                 inner = there.link(plan.inner)
             if inner is not None:
                 raise ProblemError("NameTaken", f"device {plan.inner} exists in {plan.netns}")
             outer, inner = self._make(plan, node, namespace), there.link(plan.inner)
             if outer is None or inner is None:
                 raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
-            return self._complete(plan, (node, there), (outer, inner), given, fresh=True)
+            return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=True))
 
     @_in_thread
     def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
-        """Correct an existing pair; return its outer end, or None, with nothing done, if it would have to be made."""
+        """Correct an existing pair; return the switch's end, or None, with nothing done, if it must be made."""
         node = self._kernel()
         with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
             outer, inner = self._ends(plan, node, there)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None
-            return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
+            if plan.relayed and self._relay_ends(plan) is None:
+                return None
+            return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=False))
 
     @_in_thread
     def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
@@ -129,11 +134,11 @@ class Links:
         return found
 
     @_in_thread
-    def up(self, name: str) -> None:
-        """Set a device up."""
+    def set_up(self, name: str, *, up: bool) -> None:
+        """Set a device up, or down."""
         found = self._existing(name)
-        if not found.up:
-            self._write(self._kernel(), [Step(codec.set_link(found.index, up=True), f"setting {name} up")])
+        if found.up != up:
+            self._write(self._kernel(), [_set_up(found.index, name, up=up)])
 
     @_in_thread
     def enslave(self, name: str, master: str) -> None:
@@ -171,6 +176,34 @@ class Links:
         """Return the outer ends of our pairs, each with the uid it was made for."""
         prefix = self._alias("")
         return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
+
+    @_in_thread
+    def namespace(self, path: str, root: str) -> str:
+        """Return the identity of the network namespace at a path; "": there is none."""
+        return kernel.identity(path, root=root)
+
+    async def create_namespace(self, path: str, root: str, record: Callable[[str], Awaitable[None]]) -> None:
+        """Create a network namespace; `record` is called with its identity before it gets its path."""
+        made, identity = await self._new_namespace()
+        try:
+            await record(identity)
+            await self._give_path(made, path, root)
+        finally:
+            os.close(made)
+
+    @_in_thread
+    def remove_namespace(self, path: str, root: str, identity: str) -> None:
+        """Remove the path of the network namespace with this identity; any other is left alone."""
+        kernel.remove_path(path, identity, root=root)
+
+    @_in_thread
+    def _new_namespace(self) -> tuple[int, str]:
+        self.counters.writes += 1
+        return kernel.new_namespace()
+
+    @_in_thread
+    def _give_path(self, namespace: int, path: str, root: str) -> None:
+        kernel.give_path(namespace, path, root=root)
 
     async def resolve(self, ips: Collection[str]) -> None:
         """Start resolving the next hops towards these addresses."""
@@ -210,10 +243,42 @@ class Links:
         return found
 
     def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
-        outer = node.link(plan.device)
+        outer = node.link(plan.outer)
         if outer is not None and outer.alias != self._alias(plan.uid):
-            raise ProblemError("NameTaken", f"device {plan.device} exists and is not ours")
+            raise ProblemError("NameTaken", f"device {plan.outer} exists and is not ours")
         return outer, there.link(plan.inner)
+
+    def _relay_ends(self, plan: PortPlan) -> tuple[Link, Link] | None:
+        """Return the ends of the pair behind a relay: on the switch, and the relay's; None if it has to be made."""
+        node, (name, peer) = self._kernel(), names.relay(plan.mac)
+        outer, inner = node.link(name), node.link(peer)
+        if outer is not None and outer.alias != self._alias(plan.uid):
+            raise ProblemError("NameTaken", f"device {name} exists and is not ours")
+        return (outer, inner) if outer is not None and inner is not None and _joined(outer, inner) else None
+
+    def _relayed(self, plan: PortPlan, outer: Link) -> Link:
+        """Return the switch's end of a port: of the workload's pair, or of the pair behind its relay, which is made."""
+        if not plan.relayed:
+            return outer
+        node, (name, peer) = self._kernel(), names.relay(plan.mac)
+        if self._relay_ends(plan) is None:
+            if (left := node.link(name)) is not None:
+                self._write(node, [Step(codec.del_link(left.index), f"removing {name}")])
+            if node.link(peer) is not None:
+                raise ProblemError("NameTaken", f"device {peer} exists and is not ours")
+            with own_namespace() as namespace:
+                made = codec.veth(name, peer, namespace=namespace, mac="", mtu=plan.mtu, alias=self._alias(plan.uid))
+                self._write(node, [*_making(made, name), *_silencing(codec.silence(peer), peer)])
+        ends = self._relay_ends(plan)
+        if ends is None:
+            raise ProblemError("DeviceMissing", f"device {name} disappeared")
+        for end in ends:
+            if self.userspace:
+                self.counters.writes += node.tx_checksums(end.name, on=False)
+            if not end.up or end.mtu != plan.mtu:
+                step = Step(codec.set_link(end.index, up=True, mtu=plan.mtu), f"setting up {end.name}")
+                self._write(node, [step])
+        return ends[0]
 
     def _complete(
         self,
@@ -228,26 +293,48 @@ class Links:
         (node, there), (outer, inner) = kernels, ends
         if self.userspace:
             self.counters.writes += there.tx_checksums(plan.inner, on=False)
-            self.counters.writes += node.tx_checksums(plan.device, on=False)
-        if not outer.up or outer.mtu != plan.mtu:
-            step = Step(codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
+            self.counters.writes += node.tx_checksums(plan.outer, on=False)
+        if outer.up == plan.link_down or outer.mtu != plan.mtu:
+            step = Step(codec.set_link(outer.index, up=not plan.link_down, mtu=plan.mtu), f"setting up {plan.outer}")
             self._write(node, [step])
         self._configure(there, inner, plan, given, fresh=fresh)
+        wanted = PortImpairment() if plan.impairment is None or plan.relayed else plan.impairment
+        self._impair(there, inner, wanted.sent)
+        self._impair(node, outer, wanted.received)
         return outer
 
+    def _impair(self, kernel: Kernel, device: Link, wanted: Impairment) -> None:
+        """Set netem on what a device sends, or remove it if it is ours."""
+        if wanted == NONE and device.qdisc != "netem":
+            return
+        seen = kernel.qdisc(device.index)
+        ours = seen is not None and seen.handle == codec.NETEM_HANDLE
+        if wanted == NONE:
+            if ours:
+                self._write(kernel, [Step(codec.del_netem(device.index), f"removing netem of {device.name}")])
+            return
+        if seen is not None and seen.handle and not ours:
+            raise ProblemError(
+                "QdiscTaken",
+                f"{device.name} in {kernel.where} has a qdisc {seen.kind} of another program: remove it",
+            )
+        options = codec.netem(wanted)
+        if seen is None or not ours or seen.options != options:
+            step = Step(codec.set_netem(device.index, options), f"setting netem of {device.name}")
+            self._write(kernel, [step])
+
     def _make(self, plan: PortPlan, node: Kernel, namespace: int) -> Link | None:
-        made, named, silenced = codec.veth(
-            plan.device,
+        made = codec.veth(
+            plan.outer,
             plan.inner,
             namespace=namespace,
             mac=plan.mac,
             mtu=plan.mtu,
             alias=self._alias(plan.uid),
         )
-        steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
-        self._write(node, [*steps, Step(silenced, f"silencing {plan.device}", errno.EAFNOSUPPORT)])
+        self._write(node, _making(made, plan.outer))
         self.counters.pairs += 1
-        return node.link(plan.device)
+        return node.link(plan.outer)
 
     def _configure(self, kernel: Kernel, seen: Link, plan: PortPlan, given: Collection[str], *, fresh: bool) -> None:
         """Write the differences between the plan and the present state."""
@@ -287,6 +374,22 @@ def use(device: Link, addresses: Collection[str], devices: Collection[Link], *, 
     return ""
 
 
+def _set_up(index: int, name: str, *, up: bool) -> Step:
+    return Step(codec.set_link(index, up=up), f"setting {name} {'up' if up else 'down'}")
+
+
+def _making(messages: tuple[bytes, bytes, bytes], name: str) -> list[Step]:
+    """Return the steps that make a pair: see `codec.veth`."""
+    made, *rest = messages
+    return [Step(made, f"making {name}"), *_silencing(rest, name)]
+
+
+def _silencing(messages: Sequence[bytes], name: str) -> list[Step]:
+    """Return the steps that keep a device silent: see `codec.silence`."""
+    named, silenced = messages
+    return [Step(named, f"naming {name}"), Step(silenced, f"silencing {name}", errno.EAFNOSUPPORT)]
+
+
 def _joined(outer: Link, inner: Link) -> bool:
     """Whether two devices are the ends of one pair."""
     return inner.kind == "veth" and inner.peer == outer.index
@@ -323,8 +426,12 @@ def differences(
     steps += [
         Step(codec.address(text, index), f"setting address {text}") for text in sorted(set(plan.addresses) - set(have))
     ]
-    if not seen.up:
-        steps.append(Step(codec.set_link(index, up=True), f"setting {name} up"))
+    # With a pair, the outer end is down: the workload's own end has no carrier, and keeps its routes.
+    up = not plan.link_down or plan.inner != plan.device
+    if seen.up != up:
+        steps.append(_set_up(index, name, up=up))
+    if not up:
+        return steps
     # Routes disappear when a device goes down, and can be added only once it is up.
     steps += [
         Step(codec.route(one, index), f"adding the route to {one.to} via {one.via}")

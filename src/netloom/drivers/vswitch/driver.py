@@ -31,6 +31,7 @@ from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operatio
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
+from netloom.plan.node.namespaces import NetnsRecord, read_record, written
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError, Unit
 from netloom.signals import Signal
@@ -41,10 +42,14 @@ VXLAN_BRIDGE = "br-vxlan"
 """The bridge of vxlan Networks' ports, and of the tunnel port `VTEP` (`drivers/vxlan/bridge.py`)."""
 VTEP = "nl-vtep"
 REMOTE_IP = "remote_ip"
+OVN_CHASSIS = "ovn-chassis-id"
+"""Marks the ports that ovn-controller makes."""
 LOCK = "netloom_agent"
 """The database lock that every write asserts: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
 OWED, RECOMPUTE = "netloom-owed-", "netloom-asked"
+NETNS = "netloom-netns"
+"""The prefix of the records of network namespaces: NETNS/OWNER/PATH at a bridge of ours."""
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
 INSTALLED, INSTALLED_AT = "ovn-installed", "ovn-installed-ts"
 OURS = (OWNER, OF, UID, GIVEN, FROM, EXEC, AFTER, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
@@ -139,6 +144,14 @@ class Vswitch:
         rows = self.client.cache.rows("Interface").values()
         remotes = {cast("Interface", row).options.get(REMOTE_IP, "") for row in rows}
         return {remote for remote in remotes if is_ip(remote)}
+
+    def node_tunnels(self) -> set[str]:
+        """Return the remote addresses of OVN's tunnels: those of the other nodes."""
+        cache = self.client.cache
+        ports = [cast("Port", row) for row in cache.rows("Port").values()]
+        uuids = {uuid for port in ports if OVN_CHASSIS in port.external_ids for uuid in port.interfaces}
+        rows = [cast("Interface", row) for uuid, row in cache.rows("Interface").items() if uuid in uuids]
+        return {row.options[REMOTE_IP] for row in rows if REMOTE_IP in row.options}
 
     def interfaces(self, name: AttachmentName) -> list[Interface]:
         """Return our interfaces of an attachment."""
@@ -264,6 +277,28 @@ class Vswitch:
             ]
         )
 
+    def namespaces(self) -> dict[str, NetnsRecord]:
+        """Return the network namespaces that were created, by path.
+
+        As with `owed`, the record is at our bridge: it survives when another program removes the port.
+        """
+        prefix = f"{NETNS}/{self.owner}/"
+        entries = [entry for bridge in self._owing_bridges() for entry in bridge.external_ids.items()]
+        found = {key[len(prefix) :]: read_record(value) for key, value in entries if key.startswith(prefix)}
+        return {path: record for path, record in found.items() if record is not None}
+
+    async def record_namespace(self, plan: PortPlan, record: NetnsRecord) -> None:
+        """Record a network namespace before it gets its path."""
+        key = f"{NETNS}/{self.owner}/{plan.netns}"
+        await self.writer.commit([entry("Bridge", self._home(plan)._uuid, key, written(record))])
+
+    async def forget_namespace(self, path: str) -> None:
+        """Remove the record of a network namespace."""
+        key = f"{NETNS}/{self.owner}/{path}"
+        gone = [("external_ids", "delete", frozenset({key}))]
+        with_record = [bridge for bridge in self._owing_bridges() if key in bridge.external_ids]
+        await self.writer.commit([Mutate("Bridge", is_uuid(bridge._uuid), gone) for bridge in with_record])
+
     async def request_recompute(self, about: str) -> None:
         """Make ovn-controller recompute everything: it does so when the switch's own row changes."""
         root = self.root()
@@ -287,7 +322,7 @@ class Vswitch:
             found[GIVEN] = " ".join(plan.addresses)
         if origin:
             found[FROM] = origin
-        device = "" if plan.type is PortType.EXISTING else plan.device
+        device = "" if plan.type is PortType.EXISTING else plan.outer
         return found | hooks.after(After(plan.namespace, plan.name, plan.uid, device, plan.runs.delete))
 
     def _corrections(self, row: Interface, plan: PortPlan, origin: str) -> list[Operation]:

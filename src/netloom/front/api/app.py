@@ -22,7 +22,8 @@ from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, T
 from netloom.front.api.admission.admission import Admission
 from netloom.front.api.admission.in_use import InUse
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
-from netloom.front.api.admission.node_writes import NodeRestriction, WasOn, no_deleted
+from netloom.front.api.admission.node_writes import Counts, NodeRestriction, WasOn, no_deleted, not_counted
+from netloom.front.api.admission.sandboxes import SandboxTopology
 from netloom.front.api.auth.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
 from netloom.front.api.auth.reviews import Reviews
 from netloom.front.api.auth.roles import METRICS
@@ -94,19 +95,21 @@ class Api:
         beside: Callable[[], Coroutine[Any, Any, None]] = _idle,
         namespaces: NamespaceLifecycle | None = None,
         was_on: WasOn = no_deleted,
+        remote_vteps: Counts = not_counted,
     ) -> None:
         """Serve `store`.
 
         `admissions` run after the built-in ones; `metrics` returns type and text of /metrics for an Accept header;
         `observe` is called for every request; `beside` runs within `run`. `namespaces` looks up the Namespaces of a
-        cluster, if Namespace is not among `kinds`; `was_on` knows deleted attachments.
+        cluster, if Namespace is not among `kinds`; `was_on` knows deleted attachments, `remote_vteps` counts
+        the RemoteVTEPs of a node.
         """
         self._kinds = kinds
         namespaces = NamespaceLifecycle.of_store(store) if NAMESPACE in kinds else namespaces
-        restriction = NodeRestriction(time.monotonic, was_on=was_on)
-        rules: Sequence[Admission] = (restriction, InUse(), *admissions)
+        restriction = NodeRestriction(time.monotonic, was_on=was_on, remote_vteps=remote_vteps)
+        rules: Sequence[Admission] = (restriction, InUse(), SandboxTopology(), *admissions)
         if namespaces is not None:
-            rules = (restriction, namespaces, InUse(namespaces.is_terminating), *admissions)
+            rules = (restriction, namespaces, InUse(namespaces.is_terminating), SandboxTopology(), *admissions)
         self.limits = limits or Limits()
         self.rights = Rights(authenticator, authorizer)
         self.watches = Watches(store, self.limits, self.rights)

@@ -5,6 +5,7 @@ one was started: a userspace switch removes its devices when it dies, so its add
 """
 
 import sys
+from ipaddress import IPv4Address
 
 import msgspec
 from msgspec import Struct
@@ -14,14 +15,19 @@ from netloom.lab.layout import (
     PHYSICAL_NETWORK,
     SOUTHBOUND_PORT,
     UNDERLAY_BITS,
+    UNDERLAY_NET,
     Layout,
+    router_ip,
     suffix,
 )
 from netloom.lab.pki import Files
 
 NETLOOM = (sys.executable, "-m", "netloom.cli.main")
-AGENTS_PRIVILEGES = ("setpriv", "--bounding-set=-all,+net_admin,+sys_admin", "--no-new-privs", "--")
-"""A lab's agents run with the capabilities in deploy/, so that labs show whether these are enough."""
+_CAPABILITIES = "--bounding-set=-all,+net_admin,+sys_admin,+net_bind_service,+net_raw"
+AGENTS_PRIVILEGES = ("setpriv", _CAPABILITIES, "--no-new-privs", "--")
+"""A lab's agents run with the capabilities in deploy/, so that labs show whether these are enough; and with NET_RAW, so
+that they impair links in userspace."""
+BGPD = "/usr/lib/frr/bgpd"
 QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
 RAFT_PORTS = {"nb": 6643, "sb": 6644}
 SECONDS_TO_CONFIGURE = "--timeout=30"
@@ -54,12 +60,16 @@ GRANTS = (
     *("--internal-routes", "*=0.0.0.0/0,*=::/0"),
     *("--internal-names", "*=*"),
     *("--existing-devices", "*=*:used"),
+    *("--speaker-namespaces", "*"),
 )
 """The grants of a lab's nodes: everything to every namespace. They belong to the lab only."""
 
 
 def programs(layout: Layout) -> list[Program]:
     """Return all processes of the lab except the supervisor, which starts them."""
+    if layout.state.sites:
+        reflector = _reflector(layout)
+        return [*reflector, *(_keeper(layout) if reflector else [])]
     nodes = [program for node in layout.nodes for program in _node(layout, node)]
     numbers = range(1, layout.state.ovn + 1)
     servers = [_database(layout, database, number) for database in ("nb", "sb") for number in numbers]
@@ -90,6 +100,25 @@ def _control_plane(layout: Layout) -> Program:
         argv += ["--ovn-key", str(own.key), "--ovn-cert", str(own.certificate), "--ovn-ca", str(own.ca)]
     argv += ["--provider-grants", "*=*"]
     return Program(name=name, argv=tuple(argv), socket=listen, ours=True)
+
+
+def _reflector(layout: Layout) -> list[Program]:
+    """Return the processes of the route reflector between sites."""
+    place = layout.gateway
+    match layout.state.reflector:
+        case "netloom":
+            argv = [*NETLOOM, "speaker", "--kubeconfig", str(layout.agent_kubeconfig(place)), "--node", place]
+            argv += ["--speaker-socket", str(layout.short / "nodes" / place / "speaker.sock")]
+            serve = _control_plane(layout)
+            return [serve, Program(name="speaker", argv=tuple(argv), place=place, needs=(serve.name,), ours=True)]
+        case "frr":
+            # Through the short path: bgpd cannot make a socket with a long one.
+            own = layout.short / "frr"
+            files = ("-f", f"{own}/bgpd.conf", "-i", f"{own}/bgpd.pid", "--vty_socket", str(own), "--log", "stdout")
+            bgpd = (BGPD, "-S", "-Z", "-n", "-P", "0", *files)
+            return [Program(name="bgpd", argv=bgpd, place=place, socket=f"{own}/bgpd.vty")]
+        case "none":
+            return []
 
 
 def _keeper(layout: Layout) -> list[Program]:
@@ -231,10 +260,13 @@ def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
     commands: list[tuple[str, ...]] = [
         # Without --no-wait it returns when the switch has applied its database: its devices exist.
         (*database, "init"),
-        (*ip, "address", "replace", f"{layout.underlay_ip(node)}/{UNDERLAY_BITS}", "dev", "br-phys"),
+        (*ip, "address", "replace", f"{layout.underlay_ip(node)}/{layout.underlay_bits}", "dev", "br-phys"),
     ]
     for bridge in bridges(layout):
         commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
+    if layout.state.site:
+        every = f"{IPv4Address(UNDERLAY_NET)}/{UNDERLAY_BITS}"
+        commands.append((*ip, "route", "replace", every, "via", router_ip(layout.state.site), "dev", "br-phys"))
     # A newer OVN makes a restarted gateway switch wait for an ovn-controller that starts too, as after a reboot. If
     # only the switch died, nothing else would make it continue.
     commands.append((*database, "--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=false"))

@@ -48,7 +48,7 @@ class Supervisor:
     async def run(self) -> None:
         """Keep all processes running, for ever."""
         port, cluster = self._layout.state.port, self._layout.state.cluster
-        listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.nodes]
+        listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.clients]
         if cluster:
             listeners.append(relay.listen("", port))
         where = clusters.target(cluster) if cluster else ("127.0.0.1", port)

@@ -44,6 +44,7 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         required_when("netns", "type", "veth"),
         only_when("netns", "type", "veth"),
+        only_when("createNetns", "type", "veth"),
         required_when("device", "type", "existing"),
         only_when("device", "type", "existing"),
         required_when("parent", "type", "child"),
@@ -62,6 +63,13 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
         ),
     ] = PortType.INTERNAL
     netns: Annotated[AbsolutePath, meta("Path of the network namespace of the inner end. Only for type veth.")] = ""
+    create_netns: Annotated[
+        bool,
+        meta(
+            "Whether the agent creates the network namespace if there is none. It removes a namespace that it created "
+            "with the last attachment that names it. Only for type veth."
+        ),
+    ] = False
     name: Annotated[DeviceName, meta("Name of the device in the workload. Generated if absent.")] = ""
     device: Annotated[
         DeviceName, meta("The existing device, released when the attachment is deleted. Only for type existing.")
@@ -128,6 +136,13 @@ class NetworkAttachmentSpec(Value, frozen=True, kw_only=True):
     default_route: Annotated[bool, meta("Whether the workload's default route uses this interface.", default=False)] = (
         False
     )
+    link_down: Annotated[
+        bool,
+        meta(
+            "Whether the link is down: packets are dropped in both directions, and the workload's device has no "
+            "carrier. An internal or existing device is set down."
+        ),
+    ] = False
     post_create_exec: Annotated[
         Exec, meta(f"Command to run on the node after the interface is created: {_COMMAND}")
     ] = ()

@@ -1,4 +1,4 @@
-"""BGPSpeaker, BGPPeer, EVPNNetwork: route exchange with other sites."""
+"""BGPSpeaker, BGPPeer, EVPNNetwork, RemoteVTEP: route exchange with other sites."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.schemas.rules import Rule
+from netloom.model.schemas.rules import Rule, immutable
 from netloom.model.status import Status
 from netloom.model.values.scalars import (
     AbsolutePath,
     Asn,
+    Cidr,
     Count,
     Ip,
     Ipv4,
@@ -21,9 +22,14 @@ from netloom.model.values.scalars import (
     RouteDistinguisher,
     RouteTarget,
     Seconds,
+    Timestamp,
     Vni,
     meta,
 )
+
+SPEAKER_HEARTBEAT_SECONDS = 5.0
+SPEAKER_SILENT_SECONDS = 15.0
+"""How long a speaker may send no heartbeat before another one forwards."""
 
 
 class Listen(Value, frozen=True, kw_only=True):
@@ -60,6 +66,7 @@ class BGPSpeakerStatus(Status, frozen=True, kw_only=True):
 
     peers: Annotated[Count, meta("The number of configured sessions.")] = 0
     established: Annotated[Count, meta("The number of established sessions.")] = 0
+    last_heartbeat: Annotated[Timestamp, meta("When the speaker last sent a heartbeat.")] = ""
 
 
 class BGPSpeaker(Resource, frozen=True, kw_only=True):
@@ -73,6 +80,13 @@ class PasswordFrom(Value, frozen=True, kw_only=True):
     """The source of a password."""
 
     file: Annotated[AbsolutePath, meta("The path of a file on the speaker's node.")]
+
+
+class AddressFamily(StrEnum):
+    """An address family besides l2vpn-evpn."""
+
+    IPV4 = "ipv4-unicast"
+    IPV6 = "ipv6-unicast"
 
 
 class BGPPeerSpec(Value, frozen=True, kw_only=True):
@@ -102,8 +116,17 @@ class BGPPeerSpec(Value, frozen=True, kw_only=True):
         bool, meta("Whether the peer is a route reflector client (RFC 4456).", default=False)
     ] = False
     max_prefixes: Annotated[
-        Seconds, meta("The maximum number of prefixes to accept from the peer. 0 means no limit.", default=0)
+        Count, meta("The maximum number of prefixes to accept from the peer. 0 means no limit.", default=0)
     ] = 0
+    additional_families: Annotated[
+        tuple[AddressFamily, ...],
+        meta(
+            "Address families to negotiate besides l2vpn-evpn, for peers that require them. Their routes are passed on "
+            "to other peers that have the family, with the next hop unchanged; the speaker does not use them.",
+            maxItems=2,
+            list_type="set",
+        ),
+    ] = ()
 
 
 class BGPState(StrEnum):
@@ -123,6 +146,10 @@ class BGPPeerStatus(Status, frozen=True, kw_only=True):
     state: Annotated[BGPState | None, meta("The state of the session (RFC 4271).")] = None
     received: Annotated[Count, meta("The number of routes received.")] = 0
     sent: Annotated[Count, meta("The number of routes sent.")] = 0
+    since: Annotated[Timestamp, meta("When the session last came up, or went down.")] = ""
+    capabilities: Annotated[
+        tuple[Line, ...], meta("What the peer and the speaker have agreed on.", maxItems=64, list_type="set")
+    ] = ()
     last_error: Annotated[Line, meta("Why the session last went down.")] = ""
 
 
@@ -147,9 +174,10 @@ class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
     network: Annotated[ObjectName, meta("The Network to extend.")]
     speaker: Annotated[ObjectName, meta("The BGPSpeaker that advertises it.")]
     vni: Annotated[Vni | None, meta("The VNI between sites. The VNI of the Network if absent.")] = None
-    rd: Annotated[RouteDistinguisher, meta("The route distinguisher. auto means routerID:VNI.", default="auto")] = (
-        "auto"
-    )
+    rd: Annotated[
+        RouteDistinguisher,
+        meta("The route distinguisher. auto means routerID:VNI, or ASN:VNI if the VNI is above 65535.", default="auto"),
+    ] = "auto"
     import_targets: Annotated[
         tuple[RouteTarget, ...],
         meta("Route targets of the routes to import.", maxItems=64, list_type="set", default=["auto"]),
@@ -158,15 +186,37 @@ class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
         tuple[RouteTarget, ...],
         meta("Route targets of advertised routes.", maxItems=64, list_type="set", default=["auto"]),
     ] = ("auto",)
+    rfc8365_targets: Annotated[
+        bool, meta("Whether the route target auto has the form of RFC 8365, instead of ASN:VNI.", default=False)
+    ] = field(default=False, name="rfc8365Targets")
+    advertise_subnets: Annotated[
+        bool,
+        meta("Whether to advertise the Subnets behind the Routers of the Network as IP prefixes.", default=False),
+    ] = False
     clients: Annotated[
         tuple[EVPNClient, ...],
         meta("Machines to advertise besides the attachments.", maxItems=1024, list_map_keys=("mac",)),
     ] = ()
 
 
+class AdvertisedSubnet(Value, frozen=True, kw_only=True):
+    """A Subnet behind a Router of an extended Network."""
+
+    cidr: Annotated[Cidr, meta("The addresses.")]
+    gateway: Annotated[Ip, meta("The address of the Router in the extended Network.")]
+    mac: Annotated[Mac, meta("The MAC address of the Router there.")]
+
+
 class EVPNNetworkStatus(Status, frozen=True, kw_only=True):
     """Observed state of a Network that EVPN extends to other sites."""
 
+    vni: Annotated[Vni | None, meta("The VNI between sites.")] = None
+    forwarding: Annotated[
+        bool, meta("Whether the speaker forwards for the Network. Of several speakers of a Network, one does.")
+    ] = False
+    node: Annotated[
+        ObjectName, meta("The Node of the speaker. RemoteVTEPs that another Node has written are ignored.")
+    ] = ""
     remote_vteps: Annotated[tuple[Ip, ...], meta("The VTEPs of other sites.", maxItems=4096)] = field(
         default=(), name="remoteVTEPs"
     )
@@ -176,6 +226,10 @@ class EVPNNetworkStatus(Status, frozen=True, kw_only=True):
     local_macs: Annotated[Count, meta("The number of MAC addresses advertised to other sites.")] = field(
         default=0, name="localMACs"
     )
+    subnets: Annotated[
+        tuple[AdvertisedSubnet, ...],
+        meta("The Subnets that are advertised as IP prefixes.", maxItems=1024, list_map_keys=("cidr", "gateway")),
+    ] = ()
     duplicate_macs: Annotated[
         tuple[Mac, ...], meta("MAC addresses advertised from several places at once.", maxItems=4096)
     ] = field(default=(), name="duplicateMACs")
@@ -186,3 +240,48 @@ class EVPNNetwork(Resource, frozen=True, kw_only=True):
 
     spec: EVPNNetworkSpec
     status: EVPNNetworkStatus = EVPNNetworkStatus()
+
+
+class RemoteMAC(Value, frozen=True, kw_only=True):
+    """A machine of another site."""
+
+    mac: Annotated[Mac, meta("The MAC address.")]
+    ips: Annotated[tuple[Ip, ...], meta("The IP addresses.", maxItems=64, list_type="set")] = ()
+
+
+MACS_OF_REMOTE_VTEP = 512
+"""How many machines one RemoteVTEP names; a VTEP with more has several."""
+
+
+class RemoteVTEPSpec(Value, frozen=True, kw_only=True):
+    """A VTEP of another site, and machines behind it, as a speaker has learned them."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = tuple(
+        immutable(name) for name in ("evpnNetwork", "network", "node", "address", "vni", "localVNI")
+    )
+
+    evpn_network: Annotated[ObjectName, meta("The EVPNNetwork by which it was learned.")] = field(name="evpnNetwork")
+    network: Annotated[ObjectName, meta("The Network.")]
+    node: Annotated[ObjectName, meta("The Node of the speaker that has learned it.")]
+    address: Annotated[Ip, meta("The address of the VTEP.")]
+    vni: Annotated[Vni, meta("The VNI of packets to the VTEP.")]
+    local_vni: Annotated[Vni, meta("The VNI of packets from the VTEP.")] = field(name="localVNI")
+    local_address: Annotated[
+        Ip,
+        meta("The source of packets to the VTEP: an address of the Node. Absent if other Nodes send to the VTEP, too."),
+    ] = ""
+    flood: Annotated[
+        bool,
+        meta("Whether the VTEP receives broadcasts. Of several objects of a VTEP, the first says it.", default=False),
+    ] = False
+    macs: Annotated[
+        tuple[RemoteMAC, ...],
+        meta("The machines behind the VTEP.", maxItems=MACS_OF_REMOTE_VTEP, list_map_keys=("mac",)),
+    ] = ()
+
+
+class RemoteVTEP(Resource, frozen=True, kw_only=True):
+    """A VTEP of another site, and machines behind it.  The speaker creates the object."""
+
+    spec: RemoteVTEPSpec
+    status: Status = Status()

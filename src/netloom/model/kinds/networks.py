@@ -228,6 +228,7 @@ class RouterPort(Value, frozen=True, kw_only=True):
         tuple[Interface, ...],
         meta("The addresses of the router port. The gateways of the Network's Subnets if absent.", maxItems=16),
     ] = ()
+    link_down: Annotated[bool, meta("Whether the link is down: packets are dropped in both directions.")] = False
 
 
 def _next_hop_is_near(gateway: Document) -> bool:

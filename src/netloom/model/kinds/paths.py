@@ -27,13 +27,25 @@ class MirrorDirection(StrEnum):
     EGRESS = "egress"
 
 
-class Place(Value, frozen=True, kw_only=True):
-    """One end of a path: exactly one of attachment, network, node and selector."""
+class Impairing(StrEnum):
+    """What delays and drops packets."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (exactly_one("attachment", "network", "node", "selector"),)
+    KERNEL = "kernel"
+    USERSPACE = "userspace"
+    AUTO = "auto"
+
+
+class Place(Value, frozen=True, kw_only=True):
+    """One end of a path: exactly one of attachment, network, node and selector; with router, a port of that Router."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("attachment", "network", "node", "selector"),
+        needs("router", "network"),
+    )
 
     attachment: Annotated[ObjectName, meta("A NetworkAttachment.")] = ""
     network: Annotated[ObjectName, meta("All attachments of this Network.")] = ""
+    router: Annotated[ObjectName, meta("The port of this Router on the Network, instead of its attachments.")] = ""
     node: Annotated[ObjectName, meta("All attachments on this Node.")] = ""
     selector: Annotated[LabelSelector | None, meta("The attachments with these labels.")] = None
 
@@ -51,10 +63,32 @@ class Quality(Value, frozen=True, kw_only=True):
     loss: Annotated[Percentage, meta("The packet loss, such as 0.5%.")] = ""
 
 
-class ShapingSpec(Quality, frozen=True, kw_only=True):
+class DesiredQuality(Quality, frozen=True, kw_only=True):
+    """The desired quality of a path."""
+
+    impairment: Annotated[
+        Impairing,
+        meta(
+            "What delays and drops packets. kernel: netem. userspace: a process of the agent. auto: netem where the "
+            "Node's kernel has it, otherwise a process.",
+            default="kernel",
+        ),
+    ] = Impairing.KERNEL
+
+
+class ShapingSpec(DesiredQuality, frozen=True, kw_only=True):
     """Desired quality of a path."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (at_least_one("rate", "delay", "loss"), *QUALITY_RULES)
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        at_least_one("rate", "delay", "loss"),
+        *QUALITY_RULES,
+        Rule(
+            "!has(self.to) || !has(self.to.router)",
+            lambda self: "router" not in self.get("to", {}),
+            "must not be set: a Router's port can only be the start of a path",
+            path=".to.router",
+        ),
+    )
 
     from_: Annotated[Place, meta("The start of the path.")] = field(name="from")
     to: Annotated[Place | None, meta("The end of the path. Any destination if absent.")] = None

@@ -24,6 +24,11 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 
+QUOTED_LENGTH = 100
+"""The maximum number of characters of a value in a message."""
+KEY_LENGTH = 300
+"""The maximum number of characters of an unknown field's name in its path."""
+
 
 class UnknownField(Cause):
     """A field that the schema does not have: `admit` decides how to treat it.  The message is its name."""
@@ -63,11 +68,29 @@ def compiled(node: Schema) -> Check:
 
 def quoted(value: Json) -> str:
     """Return a value as JSON for a message, shortened."""
+    value, _ = _cut(value, QUOTED_LENGTH)  # A YAML alias may repeat a long text: quoting must not cost its length.
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # A lone surrogate: `codec` never makes one, but it must not hide the error.
         text = ascii(value)
-    return text if len(text) <= 100 else f"{text[:96]}…{text[-1]}"
+    return text if len(text) <= QUOTED_LENGTH else f"{text[:96]}…{text[-1]}"
+
+
+def _cut(value: Json, room: int) -> tuple[Json, int]:
+    """Return the beginning of a value whose JSON has more than `room` characters, and what is left of these."""
+    if type(value) is str:
+        return value[: room + 1], room - len(value)
+    if type(value) not in (dict, list):
+        return value, room - 1
+    is_object = type(value) is dict
+    kept: list[tuple[str, Json]] = []
+    for key, inner in value.items() if is_object else (("", item) for item in value):
+        if room < 0:
+            break
+        part, room = _cut(inner, room - 1)
+        kept.append((key[: QUOTED_LENGTH + 1], part))
+        room -= len(key)
+    return dict(kept) if is_object else [part for _, part in kept], room
 
 
 def nearest(word: str, known: Collection[str]) -> str:
@@ -146,7 +169,7 @@ def _object(node: Schema) -> Check:
             if part is None:
                 if not keeps_unknown:
                     dropped.append(key)
-                    problems.append(UnknownField(f".{key}", key, known=properties))
+                    problems.append(UnknownField(f".{key[:KEY_LENGTH]}", key, known=properties))
                 continue
             if type(item) is float and key in integers and item.is_integer():
                 value[key] = item = int(item)

@@ -36,13 +36,13 @@ def schema(kind: Kind) -> Schema:
 @cache
 def metadata_tree() -> Schema:
     """Return the internal schema of metadata."""
-    return _struct(ObjectMeta)
+    return struct(ObjectMeta)
 
 
 @cache
 def tree(kind: Kind) -> Schema:
     """Return the internal schema of a kind, with rules as values."""
-    built = _struct(kind.type)
+    built = struct(kind.type)
     built["description"] = kind.description
     built["properties"] |= {
         "apiVersion": {"type": "string", "description": f"Always {kind.api_version}."},
@@ -80,8 +80,8 @@ def _cel(rule: Rule) -> Schema:
     return written
 
 
-def _struct(cls: type[Struct]) -> Schema:
-    """Return the schema of a struct."""
+def struct(cls: type[Struct]) -> Schema:
+    """Return the internal schema of a struct."""
     info = types.type_info(cls)
     assert isinstance(info, types.StructType)
     properties: Schema = {}
@@ -107,7 +107,7 @@ def _node(info: types.Type) -> Schema:
             (inner,) = (t for t in info.types if not isinstance(t, types.NoneType))
             return _node(inner)
         case types.StructType():
-            return _struct(info.cls)
+            return struct(info.cls)
         case types.EnumType():
             return {"type": "string", "enum": [member.value for member in info.cls]}
         case types.VarTupleType() | types.ListType():

@@ -3,9 +3,10 @@
 The cost of every operation depends on the number of addresses in use, not on the size of the block: a /64 is two
 numbers.
 
-In a block of five addresses or more the first two (network, gateway) and the last (broadcast) are never allocated; a
+In a block of five addresses or more the first two (network, gateway) and the last (broadcast) are never chosen; a
 smaller block is used completely. This rule and the names of locks are those of kos. The gateway and the addresses that
-the Subnet excludes are never allocated either, wherever they are in the block.
+the Subnet excludes are never allocated either, wherever they are in the block. The second address of a block whose
+gateway is another one is allocated to an attachment that requests it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -182,8 +183,8 @@ class Pool(Struct, frozen=True):
         number = one.number
         if number == self.gateway:
             return Problem("Reserved", f"{one} is the gateway of Subnet {self.name}")
-        if self.last - self.first >= 4 and (number < self.first + 2 or number == self.last):
-            what = "broadcast" if number == self.last else "network" if number == self.first else "router's"
+        if self.last - self.first >= 4 and number in (self.first, self.last):
+            what = "broadcast" if number == self.last else "network"
             text = f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
             return Problem("Reserved", text)
         if any(low <= number <= high for low, high in self.excluded):
@@ -192,7 +193,7 @@ class Pool(Struct, frozen=True):
 
     def may_choose(self, one: Address) -> bool:
         """Whether an address of the block may be allocated to an attachment that did not request it."""
-        return self.refusal(one) is None and one.number not in self.reserved
+        return any(low <= one.number <= high for low, high in self.ranges) and one.number not in self.reserved
 
     def capacity(self) -> int:
         """Return how many addresses can be allocated at most."""

@@ -56,6 +56,15 @@ class Check(StrEnum):
     FLOWS_MISSING = "missing-flows"
     LEFTOVER_FLOWS = "leftover-flows"
 
+    # BGP speakers and EVPNNetworks (`evpn`).
+    SPEAKER_NOT_READY = "speaker-not-ready"
+    PEER_NOT_ESTABLISHED = "peer-not-established"
+    EVPN_NOT_READY = "evpn-not-ready"
+    DUPLICATE_EVPN_MAC = "duplicate-evpn-mac"
+    """A MAC address is attached here, and another site announces it."""
+    ORPHANED_VTEP = "orphaned-vtep"
+    """A RemoteVTEP is of an EVPNNetwork that does not exist."""
+
     # Rows of the northbound (`drivers/northbound/audit`).
     MISSING_ROW = "missing-row"
     DRIFTED_ROW = "drifted-row"

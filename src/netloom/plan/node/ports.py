@@ -19,12 +19,14 @@ from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import AttachmentPort, NetworkAttachment, PortType
 from netloom.model.kinds.networks import Fabric, Network, Subnet
+from netloom.model.kinds.paths import Shaping
 from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.addresses import blocks as addressing
 from netloom.plan.node import children
 from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
+from netloom.plan.policy.impairment import PortImpairment, port_impairment
 from netloom.plan.problem import Problem
 
 GENEVE = 58
@@ -34,7 +36,7 @@ VXLAN = 50
 """Bytes that VXLAN adds: Ethernet 14, IPv4 20, UDP 8, VXLAN 8."""
 VXLAN_V6 = 70
 _RESERVED = re.compile(
-    r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|nl-vtep$|patch-|n[li][0-9a-f]{12}$"
+    r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|nl-vtep$|patch-|n[lipr][0-9a-f]{12}$"
 )
 """Names of devices that the kernel, OVS and OVN create, and of those that the agent creates for other ports."""
 LEAST_MTU = 1280
@@ -64,6 +66,8 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """The device that the workload sees: the other end of a veth, otherwise `device`."""
     netns: str
     """The network namespace of `inner`; "" is the node's own."""
+    creates_netns: bool = False
+    """Whether that namespace is created if there is none."""
     netns_root: str = ""
     """The part of that path that the node's operator set: below it no symbolic link is followed."""
     own_netns: str = ""
@@ -87,6 +91,20 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """For a child: the attachment whose device carries it; a child has no device of its own."""
     parent_uid: str = ""
     vlan: int | None = None
+    link_down: bool = False
+    """Whether `device` is down; the other end of a veth then has no carrier."""
+    impairment: PortImpairment | None = None
+    """What happens to its packets besides being carried."""
+
+    @property
+    def relayed(self) -> bool:
+        """Whether a process passes its packets between the workload's pair and the switch."""
+        return self.impairment is not None and self.impairment.userspace
+
+    @property
+    def outer(self) -> str:
+        """The outer end of the workload's pair: the device on the switch, or behind the relay."""
+        return names.interface(self.mac) if self.relayed else self.device
 
     @property
     def generated(self) -> bool:
@@ -116,6 +134,8 @@ class Host(Struct, frozen=True, kw_only=True):
     underlay_v6: bool = False
     physical_networks: frozenset[str] = frozenset()
     """The physical networks in the node's bridge mappings."""
+    capabilities: frozenset[str] = frozenset()
+    """The features of its kernel and its agent."""
     grants: NodeGrants = NodeGrants()
     """What the node's operator grants to namespaces."""
 
@@ -125,12 +145,20 @@ class Host(Struct, frozen=True, kw_only=True):
         return max(LEAST_MTU, self.underlay_mtu - (v6 if self.underlay_v6 else v4))
 
 
-def host_of(underlay: str, *, mtu: int | None, physical_networks: Iterable[str], grants: NodeGrants) -> Host:
+def host_of(
+    underlay: str,
+    *,
+    mtu: int | None,
+    physical_networks: Iterable[str],
+    grants: NodeGrants,
+    capabilities: Iterable[str] = (),
+) -> Host:
     """Return what plans need to know of a node; `mtu` is that of the device with the underlay address."""
     return Host(
         underlay_mtu=1500 if mtu is None else mtu,
         underlay_v6=":" in underlay,
         physical_networks=frozenset(physical_networks),
+        capabilities=frozenset(capabilities),
         grants=grants,
     )
 
@@ -141,8 +169,12 @@ def plan_port(
     subnets: Iterable[Subnet],
     host: Host,
     parent: ParentPort | None = None,
+    shapings: Iterable[Shaping] = (),
 ) -> PortPlan | Problem | None:
-    """Return the port of an attachment, or what prevents it; None while it has no addresses or no known Network."""
+    """Return the port of an attachment, or what prevents it; None while it has no addresses or no known Network.
+
+    `shapings` are those that name the attachment as their start.
+    """
     if network is None:
         return None
     spec, port, status = attachment.spec, attachment.spec.port, attachment.status
@@ -165,7 +197,11 @@ def plan_port(
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
     if problem is not None:
         return problem
+    impairment = port_impairment(shapings, host.capabilities) if kind is PortType.VETH else None
     device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
+    runs = commands(spec, device=device, ips=status.ips, mac=status.mac)
+    if impairment is not None and impairment.userspace:
+        device, _ = names.relay(status.mac)
     # The two generated names differ: both ends may be in the node's own namespace.
     inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
     return PortPlan(
@@ -176,6 +212,7 @@ def plan_port(
         device=device,
         inner=inner,
         netns=port.netns if kind is PortType.VETH else "",
+        creates_netns=port.create_netns,
         netns_root=granted.netns_root,
         own_netns=granted.own_netns,
         takes_used=granted.takes_used,
@@ -186,7 +223,9 @@ def plan_port(
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=routes,
         four_only=ours and not any(":" in ip for ip in (*status.ips, *spec.allowed_addresses)),
-        runs=commands(spec, device=device, ips=status.ips, mac=status.mac),
+        runs=runs,
+        impairment=impairment,
+        link_down=spec.link_down,
     )
 
 
@@ -195,12 +234,15 @@ def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str
     networks: dict[tuple[str, str], Network] = {}
     subnets: dict[tuple[str, str], list[Subnet]] = {}
     attachments: dict[tuple[str, str], NetworkAttachment] = {}
+    shapings: dict[tuple[str, str], list[Shaping]] = {}
     for one in resources:
         match one:
             case Network():
                 networks[one.metadata.namespace, one.metadata.name] = one
             case Subnet():
                 subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
+            case Shaping():
+                shapings.setdefault((one.metadata.namespace, one.spec.from_.attachment), []).append(one)
             case NetworkAttachment():
                 attachments[one.metadata.namespace, one.metadata.name] = one
     found: dict[tuple[str, str], PortPlan | Problem | None] = {}
@@ -220,7 +262,7 @@ def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str
                 rivals=tuple(rivals[_parent_vlan(one)]),
             )
         at = namespace, one.spec.network
-        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, parent_port)
+        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, parent_port, shapings.get(key, ()))
     return found
 
 

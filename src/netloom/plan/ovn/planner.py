@@ -17,6 +17,7 @@ from netloom.model.document import Resource
 from netloom.plan.node.grants import ALL_PROVIDERS, ProviderRefusal
 from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.ovn.layer2.dhcp import plan_subnet
+from netloom.plan.ovn.layer2.evpn import plan_evpn_network, plan_remote_vtep
 from netloom.plan.ovn.layer2.mirrors import plan_mirror
 from netloom.plan.ovn.layer2.qos import plan_shaping
 from netloom.plan.ovn.layer2.switches import plan_attachment, plan_network
@@ -37,6 +38,8 @@ UNITS: dict[str, Callable[[World, Any], Outcome]] = {
     "LoadBalancer": plan_load_balancer,
     "Shaping": plan_shaping,
     "Mirror": plan_mirror,
+    "EVPNNetwork": plan_evpn_network,
+    "RemoteVTEP": plan_remote_vtep,
 }
 
 BULK = 500

@@ -15,13 +15,20 @@ Only one rule applies to a packet. The more specific a rule is, the higher its p
 
 and of two equally specific ones, the slower applies.
 
-A meter cannot do delay, jitter and loss: `verdict` says what is applied and what is not.
+A meter cannot do delay, jitter and loss: the node of the attachment does (`plan/policy/impairment.py`). `verdict` says
+what is applied and what is not.
 """
 
 from math import log2
 
-from netloom.model.kinds.paths import Quality, ShapingSpec, Unsupported
+from msgspec.structs import replace
+
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.paths import Quality, Shaping, ShapingSpec, Unsupported
 from netloom.model.values import quantities
+from netloom.plan.policy.impairment import impairs, unsupported, unusable
+from netloom.plan.problem import Problem
+from netloom.plan.world.world import World
 
 SAVED = 0.3
 """The smallest burst, in seconds of the rate: TCP needs it behind a meter."""
@@ -32,23 +39,45 @@ LARGEST = 2**32 - 1
 
 NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
 TO = 1000
+IMPAIRMENT_UNSUPPORTED = "ImpairmentUnsupported"
 
 
-def verdict(spec: ShapingSpec) -> tuple[Quality | None, tuple[Unsupported, ...]]:
+def verdict(world: World, shaping: Shaping) -> tuple[Quality | None, tuple[Unsupported, ...]]:
     """Return what of a planned Shaping is in force, and what is not supported."""
-    missing = [
-        Unsupported(field=name, reason="not supported: a meter drops packets above the rate, and does nothing else")
-        for name in ("delay", "jitter", "loss")
-        if getattr(spec, name)
-    ]
+    spec = shaping.spec
+    reason = _not_impaired(world, shaping)
+    asked = [name for name in ("delay", "jitter", "loss") if getattr(spec, name)]
+    missing = [Unsupported(field=name, reason=reason) for name in asked] if reason else []
+    impaired = Quality() if reason else Quality(delay=spec.delay, jitter=spec.jitter, loss=spec.loss)
     if not spec.rate:
-        return None, tuple(missing)
+        return (None if reason or not asked else impaired), tuple(missing)
     rate, burst = bandwidth(spec)
     if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
         said = f"a meter has no queue: with less than {SAVED * 1000:.0f} ms of the rate TCP would get a fraction of it"
         missing.append(Unsupported(field="burst", reason=said))
     applied = spec.rate if rate < LARGEST else f"{LARGEST}kbit"
-    return Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing)
+    return replace(impaired, rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing)
+
+
+def impairment_problem(world: World, shaping: Shaping) -> Problem | None:
+    """Return why delay and loss of a Shaping are not in force; None: they are, or it has none."""
+    reason = _not_impaired(world, shaping)
+    field = "delay" if shaping.spec.delay else "loss"
+    return Problem(IMPAIRMENT_UNSUPPORTED, f"spec.{field}: {reason}") if reason else None
+
+
+def _not_impaired(world: World, shaping: Shaping) -> str:
+    spec = shaping.spec
+    if not impairs(spec):
+        return ""
+    if reason := unusable(spec):
+        return reason
+    port = world.port(shaping.metadata.namespace, spec.from_.attachment)
+    if port is None:
+        return f"NetworkAttachment {spec.from_.attachment} does not exist"
+    node = world.get(Node, "", port.node)
+    found = {} if node is None else node.status.capabilities
+    return unsupported(spec, port.type, port.node, {name for name, has in found.items() if has})
 
 
 def bandwidth(spec: ShapingSpec) -> tuple[int, int]:

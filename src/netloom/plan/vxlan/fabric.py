@@ -1,6 +1,6 @@
 """The vxlan fabric of one node, one change at a time: ports, remotes, profiles and shapings in, flows out. Pure.
 
-    put_local, put_remote, put_profile, put_shaping, drop_… ──► dirty ──► flush() ──► Delta
+    put_local, put_remote, put_profile, put_shaping, put_vtep, drop_… ──► dirty ──► flush() ──► Delta
 
 `flush` plans only what a change affects. Its result depends on the present objects, never on the order in which they
 arrived, on objects that were put twice, or on the number of flushes. A remote that is added or removed costs its own
@@ -11,6 +11,7 @@ Until the number of the tunnel port is known (`vtep`), only the local ports' own
 
 from collections.abc import Iterator, Mapping
 
+from netloom.model.kinds.bgp import RemoteVTEP
 from netloom.model.kinds.paths import Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.vxlan.address_classes import Address, AddressClasses
@@ -20,11 +21,9 @@ from netloom.plan.vxlan.meters import MeterFlows
 from netloom.plan.vxlan.policy import port_flows
 from netloom.plan.vxlan.ports import LocalPort, Remote, base, local, numbers, remote, shared
 from netloom.plan.vxlan.profiles import ProfileFlows
+from netloom.plan.vxlan.sites import SiteFlows
 
 __all__ = ["COOKIE", "COOKIE_MASK", "METERS", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
-
-SHARED = 2**64
-"""The rank of flows for an address that several ports may use: above that of each of them."""
 
 
 class VxlanPlan:
@@ -38,6 +37,7 @@ class VxlanPlan:
         self._address_classes = AddressClasses(
             self.claims, lambda one: (self._profile_flows.joined(one), self._meter_flows.joined(one))
         )
+        self._site_flows = SiteFlows(self.claims)
         self._vtep: int | None = None
         self._ports: dict[str, tuple[LocalPort | Remote, int]] = {}
         """Local and remote ports, and their ranks, by owner: `local/UID`, `remote/UID`."""
@@ -62,6 +62,7 @@ class VxlanPlan:
         self._vtep = number
         self._dirty.update(owner for owner, (one, _) in self._ports.items() if isinstance(one, Remote))
         self._asked.update(self._shared)
+        self._site_flows.set_tunnel(number)
         self.claims.replace("base", () if number is None else base(number))
 
     def put_local(self, port: LocalPort, rank: int = 0) -> None:
@@ -96,12 +97,26 @@ class VxlanPlan:
         """Remove a Shaping."""
         self._meter_flows.drop((namespace, name))
 
+    def put_vtep(self, vtep: RemoteVTEP) -> None:
+        """Add or change a RemoteVTEP, and the machines behind it."""
+        self._site_flows.put(vtep)
+
+    def drop_vtep(self, namespace: str, name: str) -> None:
+        """Remove a RemoteVTEP."""
+        self._site_flows.drop((namespace, name))
+
     def missing(self, uid: str) -> tuple[str, ...]:
         """Return the profiles that a local port names and that do not exist; with one, the port is closed.
 
         The result is that of the last flush.
         """
         return self._profile_flows.cover(f"local/{uid}").missing
+
+    def slices(self) -> Iterator[None]:
+        """Plan the RemoteVTEPs that changed before `flush` does, one at a time, so that others can work in between."""
+        for _ in range(self._site_flows.unplanned):
+            self._site_flows.plan_one()
+            yield
 
     def flush(self) -> Delta:
         """Plan what changed; return the difference to the last flush."""
@@ -119,6 +134,7 @@ class VxlanPlan:
         asked, self._asked = self._asked, set()
         for address in asked:
             self._ask(address)
+        self._site_flows.settle()
         return self.claims.take()
 
     def _change(self, owner: str, new: LocalPort | Remote | None, rank: int) -> None:
@@ -136,6 +152,7 @@ class VxlanPlan:
         if isinstance(new, LocalPort) or (old is not None and isinstance(old[0], LocalPort)):
             self._profile_flows.port(owner, new if isinstance(new, LocalPort) else None)
             self._meter_flows.port(owner, new if isinstance(new, LocalPort) else None)
+            self._site_flows.port(owner, new if isinstance(new, LocalPort) else None)
 
     def _use(self, owner: str, one: LocalPort | Remote, *, gone: bool = False) -> None:
         """Record which owners may use which addresses, or may no longer."""
@@ -189,7 +206,7 @@ class VxlanPlan:
             else:
                 hosts.add(one.host_ip)
         vni, version, ip = address
-        self.claims.replace(owner, shared(vni, (version, ip), sorted(ports), sorted(hosts), self._vtep), SHARED)
+        self.claims.replace(owner, shared(vni, (version, ip), sorted(ports), sorted(hosts), self._vtep))
 
     def _answering(self, users: Mapping[str, bool]) -> Iterator[str]:
         """Yield the owners that may answer for an address: all that are allowed it, and one of those that own it."""

@@ -1,14 +1,16 @@
 """Attachments as ports of the vxlan fabric, local or remote, and the plan of all of them on one node. Pure.
 
 Flows are made only for addresses that are locked according to the status: an address that IPAM did not allocate gets no
-packets, even if it is written there.
+packets, even if it is written there. Of RemoteVTEPs only those count that the node of the speaker has written, for the
+Network's own VNI: so another node's credential cannot redirect packets.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment, NetworkAttachmentStatus
-from netloom.model.kinds.networks import Fabric
+from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
+from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.kinds.paths import Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.node.ports import PortPlan
@@ -48,6 +50,12 @@ def plan_fabric(
             found.put_profile(policy)
         elif isinstance(policy, Shaping) and policy.metadata.namespace in namespaces:
             found.put_shaping(policy)
+    networks = {_key(one): one for one in resources if isinstance(one, Network) and _key(one) in relevant}
+    extended = {_key(one): one for one in resources if isinstance(one, EVPNNetwork)}
+    for far in [one for one in resources if isinstance(one, RemoteVTEP)]:
+        namespace, spec = far.metadata.namespace, far.spec
+        if counts(far, networks.get((namespace, spec.network)), extended.get((namespace, spec.evpn_network))):
+            found.put_vtep(far)
     found.flush()
     return found
 
@@ -91,6 +99,26 @@ def remote_port(value: NetworkAttachment) -> Remote | None:
         network=value.spec.network,
         node=value.spec.node,
     )
+
+
+def counts(vtep: RemoteVTEP, network: Network | None, by: EVPNNetwork | None, *, recently: bool = False) -> bool:
+    """Whether flows follow from a RemoteVTEP.
+
+    Its EVPNNetwork must be of the same Network, and forward by the node that has written the RemoteVTEP, or have done
+    so `recently`. Only controllers write the status of Networks, and these fields of the status of EVPNNetworks.
+    """
+    return (
+        network is not None
+        and network.status.vni == vtep.spec.local_vni
+        and by is not None
+        and by.spec.network == vtep.spec.network
+        and (by.status.forwarding or recently)
+        and by.status.node == vtep.spec.node
+    )
+
+
+def _key(value: Resource) -> tuple[str, str]:
+    return value.metadata.namespace, value.metadata.name
 
 
 def _rank(value: NetworkAttachment) -> int:

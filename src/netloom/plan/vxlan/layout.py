@@ -1,8 +1,8 @@
 """The tables, registers and numbers of the vxlan fabric's switch. Pure.
 
-A packet comes from a local port or from the tunnel, and goes to one local port or to one node. Nothing is flooded: a
-broadcast is forwarded only if it asks for an address, and then only to the port that has it. Packets that no flow
-matches are dropped.
+A packet comes from a local port or from the tunnel, and goes to one local port, to one node, or to one VTEP of another
+site. A broadcast that asks for an address goes only to the port that has it. Other broadcasts are flooded between sites
+(`sites`), and within a site they are dropped. Packets that no flow matches are dropped.
 
     table  0 ENTRY      from the tunnel: to HERE; from a port: `tun_id` becomes its VNI
            1 SOURCE     a port sends from its own MAC and addresses only; ARP announces only these
@@ -14,11 +14,13 @@ matches are dropped.
            7 OUT_VERDICT  commits connections that may pass, marks those that no longer may
            8 OUT_RATE   meters
            9 HERE       a MAC, or an address that is asked for, to the local port that has it
-          10 ELSEWHERE  the same, to the node that has it; not for packets from the tunnel
-          11 IN, 12 IN_JUDGE, 13 IN_PEER, 14 IN_RULES, 15 IN_VERDICT, 16 IN_RATE  as above, for the receiving port
-          17 DELIVER    a port receives only packets for its own addresses
+          10 ELSEWHERE  the same, to the node or the VTEP that has it; not for packets from the tunnel
+          11 FLOOD      a broadcast of a port to the VTEPs of other sites, and one of theirs to the ports here
+          12 IN, 13 IN_JUDGE, 14 IN_PEER, 15 IN_RULES, 16 IN_VERDICT, 17 IN_RATE  as above, for the receiving port
+          18 DELIVER    a port receives only packets for its own addresses, and broadcasts
 
     reg0   the OpenFlow number of the receiving port; from HERE on
+    reg1   which part of the receivers FLOOD is at
     reg2,3 the other end's class
     reg4,5 the profile whose rules are evaluated
     reg6   VERDICT: one bit for each action that a matching rule has
@@ -45,11 +47,11 @@ __all__ = ["ip_number", "mac_number"]
 
 ENTRY, SOURCE, NEIGHBOUR = 0, 1, 2
 OUT, OUT_JUDGE, OUT_PEER, OUT_RULES, OUT_VERDICT, OUT_RATE = 3, 4, 5, 6, 7, 8
-HERE, ELSEWHERE = 9, 10
-IN, IN_JUDGE, IN_PEER, IN_RULES, IN_VERDICT, IN_RATE = 11, 12, 13, 14, 15, 16
-DELIVER = 17
+HERE, ELSEWHERE, FLOOD = 9, 10, 11
+IN, IN_JUDGE, IN_PEER, IN_RULES, IN_VERDICT, IN_RATE = 12, 13, 14, 15, 16, 17
+DELIVER = 18
 
-TO_PORT, CLASS, PROFILE, VERDICT = "reg0", ("reg2", "reg3"), ("reg4", "reg5"), "reg6"
+TO_PORT, PART, CLASS, PROFILE, VERDICT = "reg0", "reg1", ("reg2", "reg3"), ("reg4", "reg5"), "reg6"
 
 COOKIE = 0x6E6C << 48
 """The upper 16 bits of our flows' cookies; other flows are left alone."""
@@ -92,6 +94,9 @@ CLOSED = 1
 @lru_cache(maxsize=1 << 14)
 def ip_number(ip: str) -> tuple[int, int]:
     """Return the family of an address, and the address as a number."""
+    if ":" not in ip:  # It was validated, and `ipaddress` would take most of the time of a plan.
+        first, second, third, fourth = map(int, ip.split("."))
+        return 4, first << 24 | second << 16 | third << 8 | fourth
     one = addresses.address(ip)
     return one.version, int(one)
 

@@ -86,7 +86,7 @@ def scheme(namespace: str, shapings: Iterable[Shaping]) -> Scheme:
     ends: list[tuple[Place, Set]] = []
     for shaping in sorted(shapings, key=lambda one: one.metadata.name):
         spec, name = shaping.spec, shaping.metadata.name
-        if not spec.rate:
+        if not spec.rate or spec.from_.router:
             continue
         rate, burst = bandwidth(spec)
         network = spec.to.network if spec.to is not None else ""

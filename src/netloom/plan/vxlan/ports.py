@@ -7,7 +7,8 @@ that family. A port receives packets for the same addresses. Packets that are ne
 tag, are dropped.
 
 An ARP request, or a neighbour solicitation, goes only to the port that has the address. If other ports are allowed to
-use the address, any of them may answer: then it goes to each (`shared`).
+use the address, any of them may answer: then it goes to each (`shared`). A port that asks for its own address announces
+it, or checks whether another has it: that goes to the others that claim the address, and to other sites.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from netloom.plan.vxlan.layout import (
     DELIVER,
     ELSEWHERE,
     ENTRY,
+    FLOOD,
     GROUP,
     HERE,
     ICMP6,
@@ -105,9 +107,15 @@ def base(vtep: int) -> tuple[Flow, ...]:
         flow(NEIGHBOUR, 0, (Goto(OUT),)),
         *_evaluation(OUT, OUT_JUDGE, OUT_VERDICT, OUT_RATE, (SOLICIT, ADVERTISE, ROUTER_SOLICIT)),
         flow(OUT_RATE, 0, (Goto(HERE),)),
+        # A question of another site is answered on the node that has the address: it gets a copy, too.
+        flow(HERE, 20, in_port=vtep, dl_type=ARP, arp_op=1),
+        flow(HERE, 20, in_port=vtep, dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=SOLICIT),
         flow(HERE, 0, (Goto(ELSEWHERE),)),
         flow(ELSEWHERE, 1000, in_port=vtep),
+        flow(ELSEWHERE, 10, (Goto(FLOOD),), dl_dst=GROUP),
         flow(ELSEWHERE, 0),
+        flow(FLOOD, 150, in_port=vtep),
+        flow(FLOOD, 0),
         *_evaluation(IN, IN_JUDGE, IN_VERDICT, IN_RATE, (SOLICIT, ADVERTISE, ROUTER_ADVERTISE)),
         flow(IN_RATE, 0, (Goto(DELIVER),)),
         flow(DELIVER, 50, dl_type=IPV4),
@@ -143,6 +151,7 @@ def local(port: LocalPort) -> tuple[Flow, ...]:
         *_sends(ofport, mac, usable),
         flow(HERE, 100, here, tun_id=port.vni, dl_dst=mac),
         *(_asked(HERE, port.vni, version, ip, here) for version, ip in own),
+        *(_asked(HERE, port.vni, version, ip, (Goto(ELSEWHERE),), 110, in_port=ofport) for version, ip in own),
         *_gets(ofport, usable),
     )
 
@@ -176,6 +185,8 @@ def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
             yield flow(DELIVER, 100, send, **on, dl_type=IPV6, ipv6_dst=ip)
     if any(version == 6 for version, _ in usable):
         yield flow(DELIVER, 100, send, **on, dl_type=IPV6, ipv6_dst=(0xFF << 120, 0xFF << 120))
+    if any(version == 4 for version, _ in usable):
+        yield flow(DELIVER, 100, send, **on, dl_type=IPV4, dl_dst=GROUP)
     yield flow(DELIVER, 40, send, **on)
 
 
@@ -192,6 +203,14 @@ def remote(one: Remote, vtep: int) -> tuple[Flow, ...]:
     )
 
 
+def machine(mac: str, ips: Iterable[str], vni: int, there: tuple[Action, ...]) -> tuple[Flow, ...]:
+    """Return the flows that lead to a machine of another site."""
+    return (
+        flow(ELSEWHERE, 100, there, tun_id=vni, dl_dst=mac_number(mac)),
+        *(_asked(ELSEWHERE, vni, version, ip, there) for version, ip in numbers(ips)),
+    )
+
+
 @lru_cache(maxsize=1 << 12)
 def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
     """Return the actions that send a packet to another node."""
@@ -202,21 +221,28 @@ def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
 def shared(
     vni: int, address: tuple[int, int], ports: Sequence[int], hosts: Sequence[str], vtep: int | None
 ) -> Iterator[Flow]:
-    """Yield the flows that send a question to all users of an address: local ports, and one copy for each node."""
+    """Yield the flows that send a question to all users of an address: local ports, and one copy for each node.
+
+    It goes to other sites, too: it may be that the address is there, or that a port here has just begun to use it.
+    """
     if ports:
         each: list[Action] = []
         for ofport in ports:
             each += [SetField(TO_PORT, ofport), Resubmit(IN)]
-        yield _asked(HERE, vni, *address, (*each, Goto(ELSEWHERE)))
-    if hosts and vtep is not None:
-        yield _asked(ELSEWHERE, vni, *address, tuple(act for host in hosts for act in towards(host, vtep)))
+        yield _asked(HERE, vni, *address, (*each, Goto(ELSEWHERE)), 120)
+    if vtep is not None:
+        there = tuple([act for host in hosts for act in towards(host, vtep)])
+        yield _asked(ELSEWHERE, vni, *address, (*there, Goto(FLOOD)), 120)
 
 
-def _asked(table: int, vni: int, version: int, ip: int, actions: tuple[Action, ...]) -> Flow:
+def _asked(
+    table: int, vni: int, version: int, ip: int, actions: tuple[Action, ...], priority: int = 100, **more: int
+) -> Flow:
     """Return the flow for a broadcast question who has an address."""
     if version == 4:
-        return flow(table, 100, actions, tun_id=vni, dl_dst=BROADCAST, dl_type=ARP, arp_op=1, arp_tpa=ip)
-    return flow(table, 100, actions, tun_id=vni, dl_dst=GROUP, **_neighbour(SOLICIT), nd_target=ip)
+        question: dict[str, int] = {"dl_type": ARP, "arp_op": 1, "arp_tpa": ip}
+        return flow(table, priority, actions, **more, tun_id=vni, dl_dst=BROADCAST, **question)
+    return flow(table, priority, actions, **more, tun_id=vni, dl_dst=GROUP, **_neighbour(SOLICIT), nd_target=ip)
 
 
 def _neighbour(kind: int) -> dict[str, int]:

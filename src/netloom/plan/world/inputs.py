@@ -11,7 +11,9 @@ from typing import Any
 from msgspec import Struct, structs
 
 from netloom.model.document import ObjectMeta, Resource
-from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.attachments import NetworkAttachment, PortType
+from netloom.model.kinds.bgp import EVPNNetwork
+from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.registry import NETWORK_ATTACHMENT, PLANNED
 from netloom.model.status import Status
@@ -37,6 +39,8 @@ class Port(Struct, frozen=True, gc=False):
     parent: str = ""
     """The attachment whose port carries it as a VLAN; "": it has a port of its own."""
     vlan: int | None = None
+    link_down: bool = False
+    type: PortType = PortType.INTERNAL
 
 
 class Pool:
@@ -68,6 +72,8 @@ class Pool:
             allowed_addresses=spec.allowed_addresses,
             parent=spec.port.parent,
             vlan=spec.port.vlan,
+            link_down=spec.link_down,
+            type=spec.port.type,
         )
 
 
@@ -91,6 +97,10 @@ def _status(resource: Any) -> Status:  # noqa: ANN401  # of any planned kind
             return structs.replace(empty, vni=resource.status.vni)
         case Subnet():
             return structs.replace(empty, validated=resource.status.validated)
+        case Node():
+            return structs.replace(empty, capabilities=resource.status.capabilities)
+        case EVPNNetwork():
+            return structs.replace(empty, forwarding=resource.status.forwarding)
     return empty
 
 

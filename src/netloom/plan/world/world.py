@@ -15,8 +15,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.selection import LabelSelector
+from netloom.plan import names
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, planner_input
@@ -111,12 +113,14 @@ class World:
             self._touch(topic)
 
     def _places(self, port: Port | None) -> Iterator[Topic]:
-        """Yield the groups of a port that were queried once: attachments by address in a Network."""
+        """Yield the groups of a port that were queried once: attachments by address or MAC in a Network."""
         if port is None:
             return
         if ("held", port.namespace, port.network) in self._followed:
             for ip in port.ips:
                 yield "held", port.namespace, port.network, ip.partition("/")[0]
+            if port.mac:
+                yield "held", port.namespace, port.network, port.mac
 
     def _change(self, unit: Unit, new: Resource | None) -> None:
         old = self._resources.get(unit)
@@ -163,10 +167,10 @@ class World:
         """Return the attachments with this VLAN of a parent port: one, or none."""
         return self._many(("children", namespace, parent, vlan))
 
-    def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
-        """Return the attachments with an address in a Network: one, or none.  The address is in their notation."""
+    def holders(self, namespace: str, network: str, address: str) -> tuple[Port, ...]:
+        """Return the attachments with an IP address or a MAC in a Network: one, or none.  It is in their notation."""
         self._follow(("held", namespace, network), self._groups.get(("ports", namespace, network), {}).values())
-        return self._many(("held", namespace, network, ip))
+        return self._many(("held", namespace, network, address))
 
     def _follow(self, asked: Topic, ports: Iterable[Port]) -> None:
         """Group ports by a query from its first use on."""
@@ -200,6 +204,18 @@ class World:
     def routers(self, namespace: str, network: str) -> tuple[Router, ...]:
         """Return the Routers with a port or the gateway in a Network."""
         return self._many(("routers", namespace, network))
+
+    def evpn_networks(self, namespace: str, network: str) -> tuple[EVPNNetwork, ...]:
+        """Return the EVPNNetworks of a Network."""
+        return self._many(("evpn_networks", namespace, network))
+
+    def remote_vteps(self, port: str) -> tuple[RemoteVTEP, ...]:
+        """Return the RemoteVTEPs, of all namespaces, whose port has a name."""
+        return self._many(("remote_vteps", port))
+
+    def remote_vteps_of(self, namespace: str, network: str) -> tuple[RemoteVTEP, ...]:
+        """Return the RemoteVTEPs of a Network."""
+        return self._many(("remote_vteps_of", namespace, network))
 
     def ungranted(self, network: Network) -> Problem | None:
         """Return why a Network is not planned whose namespace is not granted its physical network; None if it is."""
@@ -335,6 +351,11 @@ def _groups(resource: Resource | None) -> Iterator[Topic]:
             yield "routers", namespace, port.network
         if resource.spec.gateway is not None:
             yield "routers", namespace, resource.spec.gateway.network
+    if isinstance(resource, EVPNNetwork):
+        yield "evpn_networks", namespace, resource.spec.network
+    if isinstance(resource, RemoteVTEP):
+        yield "remote_vteps_of", namespace, resource.spec.network
+        yield "remote_vteps", names.remote_vtep(resource.spec.address, resource.spec.vni)
 
 
 def _enter(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit, value: object) -> None:

@@ -2,6 +2,7 @@
 
    DIR/ca.key, ca.crt              signs everything below
    DIR/server.key, server.crt      the server's own; renewed when it is about to expire or lacks a name
+   DIR/vtep.key, vtep.crt          the same of `netloom vtep`
    DIR/tokens                      SHA-256 of each bearer token, its name, its roles (front/api/auth/tokens.py reads it)
    DIR/certificates                the same of each client certificate that was issued: the ones that can be revoked
    DIR/revoked                     the same of revoked ones (front/api/auth/tokens.py reads it)
@@ -75,12 +76,12 @@ class Revoked(Struct, frozen=True):
 class Directory:
     """One data directory.  Constructing it reads and writes nothing."""
 
-    def __init__(self, path: Path) -> None:
-        """Use `path`, which need not exist."""
+    def __init__(self, path: Path, *, server: str = "server") -> None:
+        """Use `path`, which need not exist.  `server` names the certificate: each server that uses `path` has one."""
         self.path = path
         self.ca_certificate = path / "ca.crt"
-        self.server_certificate = path / "server.crt"
-        self.server_key = path / "server.key"
+        self.server_certificate = path / f"{server}.crt"
+        self.server_key = path / f"{server}.key"
         self.tokens = path / "tokens"
         self.certificates = path / "certificates"
         self.revoked = path / "revoked"

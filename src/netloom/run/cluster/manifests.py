@@ -12,8 +12,9 @@ own user, `netloom:node:NAME`, can be limited to its Node by name (`--nodes`).
 
 The remaining limits are enforced elsewhere. With our own API server, its rules for nodes (front/api/auth/roles.py,
 front/api/admission/node_writes.py) limit an agent's reads and writes to its node. With CRDs,
-ValidatingAdmissionPolicies (run/cluster/node_policies.py) limit its writes to its own Node, its part of the status of
-attachments on that node, and its own Events; but it can read everything that netloom:node names.
+ValidatingAdmissionPolicies (run/cluster/node_policies.py) limit its writes to its own Node, RemoteVTEPs and Events, and
+its part of the status of attachments on that node and of what belongs to the BGPSpeakers on it; but it can read
+everything that netloom:node names.
 """
 
 import base64
@@ -27,7 +28,16 @@ from netloom.errors import Invalid
 from netloom.front.api.auth.delegated import AGENT, NODE_PREFIX, NODES
 from netloom.model.document import Document
 from netloom.model.kinds.cluster import SYSTEM_NAMESPACE
-from netloom.model.registry import GROUP, KINDS, VERSION
+from netloom.model.registry import (
+    BGP_PEER,
+    BGP_SPEAKER,
+    EVPN_NETWORK,
+    GROUP,
+    KINDS,
+    NETWORK_ATTACHMENT,
+    REMOTE_VTEP,
+    VERSION,
+)
 
 NAMESPACE = SYSTEM_NAMESPACE
 APISERVER = "netloom-apiserver"
@@ -39,6 +49,7 @@ PORT = 8480
 READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
 READ_BY_NODES = sorted(kind.plural for kind in KINDS if kind.read_by_nodes)
+STATUSES_OF_NODES = [f"{kind.plural}/status" for kind in (NETWORK_ATTACHMENT, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)]
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""
@@ -230,7 +241,8 @@ def _leases() -> list[Document]:
 def _node_rules() -> list[Document]:
     return [
         _rule(READ_BY_NODES, READS),
-        _rule(["networkattachments/status"], ["get", "update", "patch"]),
+        _rule(STATUSES_OF_NODES, ["get", "update", "patch"]),
+        _rule([REMOTE_VTEP.plural], ["create", "update", "patch", "delete"]),
         # RBAC cannot limit a creation by name, which is in the body.
         _rule(["nodes"], ["create"]),
         _rule(["batch"], ["create"]),

@@ -28,6 +28,7 @@ GAUGES: Mapping[str, str] = {
     "fabric_flows": "Flows of vxlan Networks that the switch has.",
     "fabric_flows_wanted": "Flows of vxlan Networks that it should have.",
     "fabric_flows_refused": "Flows of vxlan Networks that it refused.",
+    "remote_vteps": "RemoteVTEPs of vxlan Networks that flows follow from.",
 }
 
 

@@ -5,7 +5,7 @@
 Only this module imports prometheus_client. The parts count in integers on their own objects and know nothing of
 metrics; one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label
 whose values an unauthenticated client can choose. `runtime` has the metrics of every process with controllers,
-`control` and `agent` those of one process. docs/metrics.md explains each; a test compares it with the
+`control`, `agent` and `speaker` those of one process. docs/metrics.md explains each; a test compares it with the
 code.
 """
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 from netloom import __version__
 from netloom.control.node.fabric import FabricReconciler
@@ -27,6 +28,8 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.manager import Manager
 from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
+from netloom.drivers.relay.relays import Relays
+from netloom.drivers.shapes import PortRelays
 from netloom.drivers.vswitch.driver import Vswitch
 from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.drivers.vxlan.driver import FabricFlows
@@ -44,6 +47,9 @@ from netloom.run.notify import notify
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore
+
+if TYPE_CHECKING:
+    from netloom.control.evpn.host import SpeakerHost
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +88,12 @@ async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
     from netloom.run import health
     from netloom.run.metrics import agent as metrics_agent  # As above.
     from netloom.run.metrics import exposition
+    from netloom.run.metrics import speaker as metrics_speaker
 
     measured = exposition.Metrics()
     measured.add(exposition.store, store)
     measured.add(metrics_agent.agent, agent)
+    measured.add(metrics_speaker.speakers, lambda: agent.speakers)
     host, port = config.address(listen)
     await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.scrape)
 
@@ -102,15 +110,17 @@ class Agent:
         clock: Clock = now,
         switch: Vswitch | None = None,
         links: Links | None = None,
+        relays: PortRelays | None = None,
         flows: FlowConnection | None = None,
         programs: ProgramRunner | None = None,
     ) -> None:
-        """Tests pass a `switch`, `links`, a connection for `flows`, and a runner of `programs` of their own."""
+        """Tests pass drivers, a connection for `flows`, and a runner of `programs` of their own."""
         self.settings = settings
         self.store = store
         self.random = random
         self.switch = switch or Vswitch([settings.ovs], owner=settings.ovn_owner, random=random)
         self.links = links or Links(owner=settings.ovn_owner)
+        self._relays = relays or Relays(owner=settings.ovn_owner)
         self.lifetimes = Lifetimes(clock=clock)
         self.manager: Manager | None = None
         self.services: NodeServices | None = None
@@ -135,6 +145,11 @@ class Agent:
         """The reconciler of the vxlan fabric, once it is started."""
         return None if self.services is None else self.services.fabric
 
+    @property
+    def speakers(self) -> "SpeakerHost | None":
+        """What runs the BGP speakers of this node, once there is one."""
+        return next((host for part in self._parts for host in part.speakers), None)
+
     async def run(self) -> None:
         """Work until cancelled."""
         try:
@@ -143,6 +158,7 @@ class Agent:
                 group.create_task(self.switch.writer.run())
                 await self._work()
         finally:
+            self._relays.close()
             self.links.close()
 
     async def _work(self) -> None:
@@ -156,8 +172,9 @@ class Agent:
             prepare=self.settings.prepare,
             mappings=mappings(self.settings),
         )
-        switch = NodeSwitch(self.switch, settings, capabilities=await self.links.probe())
-        host = NodeHost(underlay, devices=self.links, switch=switch, grants=granted(self.settings))
+        able = await self.links.probe()
+        switch = NodeSwitch(self.switch, settings, capabilities=able)
+        host = NodeHost(underlay, devices=self.links, switch=switch, grants=granted(self.settings), capabilities=able)
         node = NodeReconciler(
             self._client,
             self.settings.node,
@@ -218,6 +235,7 @@ class Agent:
         services = self.services = NodeServices(
             settings=self.settings,
             underlay=underlay,
+            store=self.store,
             client=self._client,
             recorder=Recorder(self.store, AGENT, random=self.random, host=self.settings.node, clock=self._clock),
             lifetimes=self.lifetimes,
@@ -225,6 +243,7 @@ class Agent:
             random=self.random,
             switch=self.switch,
             links=self.links,
+            relays=self._relays,
             programs=self._programs,
             node_switch=switch,
             host=host,

@@ -5,11 +5,12 @@ end of EVPN, a host of sandboxes), write its function and append it to `PARTS`: 
 listens to the signals of the services, and receives what it needs as arguments.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from netloom.control.node.attachments import WORKERS, AttachmentReconciler
 from netloom.control.node.fabric import FabricReconciler
@@ -19,21 +20,28 @@ from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.mirrors import MirrorReconciler
 from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import Ports
+from netloom.control.node.remote_vteps import KEY, RemoteVtepReconciler
 from netloom.control.node.switch import NodeSwitch
 from netloom.control.node.tunnels import TunnelNeighbours
-from netloom.control.node.views import AttachmentView, NodeWatches
+from netloom.control.node.views import AttachmentView, NodeWatches, where
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.controller import Controller
 from netloom.control.runtime.events import Recorder
-from netloom.control.runtime.informer import Informer
+from netloom.control.runtime.informer import Informer, informer
 from netloom.control.runtime.queue import Backoff, Pace
 from netloom.drivers.link.worker import Links
+from netloom.drivers.shapes import PortRelays
 from netloom.drivers.vswitch.control import SwitchControl
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.hook_journal import HookJournal
+from netloom.model.kinds.bgp import BGPSpeaker
 from netloom.openflow.switch import Switch
 from netloom.run.config import AgentSettings
+from netloom.store.base import Store
+
+if TYPE_CHECKING:
+    from netloom.control.evpn.host import SpeakerHost
 
 RUN = "/run/openvswitch"
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
@@ -57,6 +65,7 @@ class NodeServices:
     settings: AgentSettings
     underlay: str
     """The node's underlay address."""
+    store: Store
     client: Client
     recorder: Recorder
     lifetimes: Lifetimes
@@ -64,6 +73,7 @@ class NodeServices:
     random: Random
     switch: Vswitch
     links: Links
+    relays: PortRelays
     programs: ProgramRunner
     node_switch: NodeSwitch
     host: NodeHost
@@ -81,6 +91,8 @@ class Part:
     chores: Sequence[Chore] = ()
     numbers: Callable[[], Mapping[str, float]] = dict
     """Returns the values of its metrics."""
+    speakers: "Sequence[SpeakerHost]" = ()
+    """What runs the BGP speakers of this node, once there is one."""
 
 
 def watch_node(on: NodeServices) -> Part:
@@ -109,7 +121,7 @@ def plug_attachments(on: NodeServices) -> Part:
         on.client,
         attachments=on.attachments.cache,
         planner=on.planner,
-        ports=Ports(on.switch, on.links, carrier=on.fabric, underlay_device=lambda: on.host.device),
+        ports=Ports(on.switch, on.links, carrier=on.fabric, relays=on.relays, underlay_device=lambda: on.host.device),
         switch=on.node_switch,
         hooks=hooks,
         recorder=on.recorder,
@@ -131,6 +143,9 @@ def plug_attachments(on: NodeServices) -> Part:
     enqueue = controller.queue
     controller.watch(on.attachments, reconciler.attachment_changed)
     on.watches.on_network.connect(lambda keys: enqueue.update(on.planner.with_children(keys)))
+    on.watches.on_shaping.connect(lambda change: enqueue.update(reconciler.shaping_changed(change)))
+    on.watches.on_shapings_synced.connect(lambda namespace: enqueue.update(reconciler.in_namespace(namespace)))
+    on.relays.on_end.connect(lambda device: enqueue.update(reconciler.relay_ended(device)))
     on.switch.on_interfaces.connect(lambda names: enqueue.update(reconciler.interfaces_changed(names)))
     on.switch.on_switch.connect(lambda: enqueue.update(reconciler.switch_changed()))
     on.host.on_change.connect(lambda: enqueue.update(reconciler.all_keys()))
@@ -162,6 +177,34 @@ def mirror(on: NodeServices) -> Part:
     return Part(controllers=[controller])
 
 
+def extend_networks(on: NodeServices) -> Part:
+    """Connect this node's switch to the VTEPs of other sites, where it has a speaker."""
+    reconciler = RemoteVtepReconciler(
+        on.store,
+        on.settings.node,
+        on.switch,
+        namespaces=on.settings.speaker_namespaces,
+        nodes=lambda: {on.underlay, *on.switch.node_tunnels(), *on.fabric.node_addresses()},
+        random=on.random,
+    )
+    controller = Controller(
+        "remote-vteps",
+        reconciler.reconcile,
+        random=on.random,
+        all_keys=reconciler.all_keys,
+        workers=1,
+        backoff=BACKOFF,
+    )
+    controller.watch(reconciler.vteps, reconciler.changed)
+    controller.watch(reconciler.speakers, reconciler.changed)
+    for signal in (on.switch.on_switch, on.switch.on_tunnels, on.fabric.on_remote_host):
+        signal.connect(lambda: controller.queue.add(KEY))
+    return Part(
+        controllers=[controller],
+        chores=[reconciler.speakers.run, reconciler.vteps.run, lambda: reconciler.announce(controller.queue.add)],
+    )
+
+
 def resolve_tunnels(on: NodeServices) -> Part:
     """Resolve the next hops of tunnels before packets need them."""
     tunnels = TunnelNeighbours(
@@ -175,7 +218,39 @@ def resolve_tunnels(on: NodeServices) -> Part:
     return Part(chores=[tunnels.run])
 
 
-PARTS: Sequence[Callable[[NodeServices], Part]] = (watch_node, carry_vxlan, plug_attachments, mirror, resolve_tunnels)
+def run_speakers(on: NodeServices) -> Part:
+    """Run the BGP speakers of this node."""
+    if not on.settings.speaker:
+        return Part()
+    hosts: list[SpeakerHost] = []
+
+    async def run() -> None:
+        # Most nodes have no speaker: what speaks BGP is imported where there is one.
+        speakers = informer(on.store, BGPSpeaker, random=on.random, selector=where("spec.node", on.settings.node))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(speakers.run())
+            await speakers.synced.wait()
+            some = asyncio.Event()
+            speakers.on_change(lambda _: some.set())
+            await some.wait()
+            task.cancel()
+        from netloom.run.node.speaker import speaker_host
+
+        hosts.append(speaker_host(on.settings, on.store, on.recorder, on.random, on.clock))
+        await hosts[0].run()
+
+    return Part(chores=[run], speakers=hosts)
+
+
+PARTS: Sequence[Callable[[NodeServices], Part]] = (
+    watch_node,
+    carry_vxlan,
+    plug_attachments,
+    mirror,
+    extend_networks,
+    resolve_tunnels,
+    run_speakers,
+)
 
 
 def socket_path(settings: AgentSettings) -> str:

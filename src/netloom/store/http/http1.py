@@ -94,8 +94,8 @@ class Connection(Answer, asyncio.Protocol):
     """
 
     __slots__ = (
-        "_buffered", "_closed", "_drained", "_fields", "_keep", "_meter", "_parser", "_paused", "_transport",
-        "_unparsed", "_until_close", "generation", "idle_since",
+        "_buffered", "_closed", "_drained", "_fields", "_is_lost", "_keep", "_meter", "_parser", "_paused",
+        "_transport", "_unparsed", "_until_close", "generation", "idle_since",
     )  # fmt: skip
 
     def __init__(self, meter: Meter, generation: int) -> None:
@@ -108,6 +108,7 @@ class Connection(Answer, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
+        self._is_lost = False
         self._paused = False
 
     def _clear(self) -> None:
@@ -168,6 +169,8 @@ class Connection(Answer, asyncio.Protocol):
 
     async def close(self) -> None:
         """Close the connection and wait until it is closed."""
+        if self._is_lost:
+            return
         self._closed = asyncio.get_running_loop().create_future()
         self.transport.close()
         await self._closed
@@ -200,6 +203,7 @@ class Connection(Answer, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits."""
+        self._is_lost = True
         self._lost(str(exc) if exc is not None else "the server closed the connection")
         self.resume_writing()
         if self._closed is not None and not self._closed.done():

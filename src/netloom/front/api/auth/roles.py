@@ -5,7 +5,7 @@
 | admin | `netloom:admin[:NAMESPACE]` | everything | everything |
 | editor | `netloom:editor[:NAMESPACE]` | everything | netloom.dev's namespaced kinds and Events, but no status |
 | viewer | `netloom:viewer[:NAMESPACE]` | everything | nothing |
-| node | `netloom:node:NAME` | what its attachments use | its Node, the status of attachments on it, its own Events |
+| node | `netloom:node:NAME` | what its attachments and BGPSpeakers use | its part of them, its Node, its own Events |
 
 With a namespace, "everything" is everything in that namespace, the Namespace itself (get), and the
 CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces; creating the first
@@ -14,21 +14,28 @@ object in a namespace creates the Namespace too (namespaces.py).
 Editors write specs. Status is observed state, which only controllers and agents know. Nodes are machines, and Leases
 decide which controller leads: both are for administrators.
 
-The objects that a node may read follow from its attachments, and are those that an agent watches
-(`control/node/views.py`), no more:
+The objects that a node may read follow from its attachments and from the BGPSpeakers that it runs (`spec.node`), and
+are those that an agent (`control/node/views.py`) and a speaker (`control/evpn`) watch, no more. A node *extends* the
+Networks that the EVPNNetworks of its speakers name:
 
 | kind | which a node may get, list and watch |
 |---|---|
 | Node | its own |
-| NetworkAttachment | its own (`spec.node=NAME`); those of a vxlan Network it has one in (`spec.network=…`) |
-| Network, Subnet | of a Network it has an attachment in (`metadata.name=…`, `spec.network=…`) |
-| Mirror | of a namespace it has an attachment in |
-| SecurityProfile, Shaping | of a namespace it has an attachment in that is in a vxlan Network |
+| NetworkAttachment | its own (`spec.node=NAME`); of a vxlan Network it has one in, or it extends (`spec.network=…`) |
+| Network | one it has an attachment in or extends (`metadata.name=…`) |
+| Subnet | of a Network it has an attachment in (`spec.network=…`) |
+| Mirror, Shaping | of a namespace it has an attachment in |
+| SecurityProfile | of a namespace it has an attachment in that is in a vxlan Network |
+| BGPSpeaker | those it runs (`spec.node=NAME`) |
+| BGPPeer | of a BGPSpeaker it runs (`spec.speaker=…`) |
+| EVPNNetwork | the same; and of a vxlan Network it has an attachment in, or of one it extends (`spec.network=…`) |
+| RemoteVTEP | its own (`spec.node=NAME`); those of a vxlan Network it has an attachment in (`spec.network=…`) |
 | Event | get only: its own |
 
-A get of a missing object is refused like a get of an object of other nodes: a node learns nothing about other nodes. A
-node may get what it may update or patch, because the answer to a patch is the object. Which fields it may change is in
-front/api/admission/node_writes.py.
+A get of a missing object is refused like a get of an object of other nodes: a node learns nothing about other nodes.
+Except for RemoteVTEPs in a namespace where it runs a BGPSpeaker: it may create them, so it could learn which names are
+free anyway. A node may get what it may update or patch, because the answer to a patch is the object. Which fields it
+may change is in front/api/admission/node_writes.py.
 
 Every authenticated client may read the discovery documents; /metrics requires a role over all namespaces.
 """
@@ -40,22 +47,28 @@ from typing import NoReturn
 from msgspec import Struct
 
 from netloom.errors import NotFound
+from netloom.front.api.auth.following import Versions, together
 from netloom.front.api.auth.identity import Attributes, Identity
 from netloom.front.api.auth.node_networks import NodeNetworks
+from netloom.front.api.auth.node_speakers import NodeSpeakers
 from netloom.front.api.http.paths import READS, Verb
 from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kinds.events import AGENT
 from netloom.model.registry import (
+    BGP_PEER,
+    BGP_SPEAKER,
     CUSTOM_RESOURCE_DEFINITION,
     EVENT,
+    EVPN_NETWORK,
     GROUP,
     MIRROR,
     NAMESPACE,
     NETWORK,
     NETWORK_ATTACHMENT,
     NODE,
+    REMOTE_VTEP,
     SECURITY_PROFILE,
     SHAPING,
     SUBNET,
@@ -70,6 +83,7 @@ _FOR_PEOPLE = (METRICS, DAMAGED)
 _UNCHANGING = object()
 _STATUS_WRITES = frozenset({"update", "patch"})
 _OWN_WRITES = frozenset({"create", "update", "patch"})
+_OBJECT_WRITES = frozenset({"update", "patch", "delete"})
 
 
 class Role(Struct, frozen=True):
@@ -96,34 +110,48 @@ def node_of(who: Identity) -> str:
 
 
 class RoleAuthorizer:
-    """Authorizes by roles; for nodes it asks the store for their attachments."""
+    """Authorizes by roles; for nodes it asks the store for their attachments and BGPSpeakers."""
 
     asks_others = False
 
     def __init__(self, store: Store) -> None:
-        self.node_networks = NodeNetworks(store)
+        self._versions = Versions()
+        self.node_networks = NodeNetworks(store, self._versions)
+        self.node_speakers = NodeSpeakers(store, self._versions)
         self._store = store
         self._node_reads: Mapping[Kind, Callable[[str, Attributes], Awaitable[bool]]] = {
             NODE: self._reads_nodes,
             NETWORK_ATTACHMENT: self._reads_attachments,
             NETWORK: self._reads_networks,
             SUBNET: self._reads_subnets,
-            MIRROR: self._reads_mirrors,
+            MIRROR: self._reads_paths,
             SECURITY_PROFILE: self._reads_policies,
-            SHAPING: self._reads_policies,
+            SHAPING: self._reads_paths,
+            BGP_SPEAKER: self._reads_speakers,
+            BGP_PEER: self._reads_peers,
+            EVPN_NETWORK: self._reads_evpn_networks,
+            REMOTE_VTEP: self._reads_vteps,
             EVENT: self._reads_events,
         }
 
     async def run(self) -> NoReturn:
-        """Maintain the index of Networks by node until cancelled; while this does not run, the store is asked."""
-        await self.node_networks.run()
+        """Maintain the indexes by node until cancelled; while this does not run, the store is asked."""
+        await together(self.node_networks.run, self.node_speakers.run)
+
+    async def known(self) -> None:
+        """Wait until all indexes are maintained."""
+        await self.node_networks.known.wait()
+        await self.node_speakers.known()
 
     def version(self, who: Identity) -> object | None:
-        """Return an object that changes when a right may have ended: a node's rights end with its attachments."""
+        """Return an object that changes when a right may have ended: a node's, with an attachment or a BGPSpeaker."""
         nodes = [role.scope for role in roles(who.roles) if role.name == "node"]
         if len(nodes) > 1:
             return None
-        return self.node_networks.version(nodes[0]) if nodes else _UNCHANGING
+        if not nodes:
+            return _UNCHANGING
+        known = self.node_networks.known.is_set() and self.node_speakers.is_known()
+        return self._versions.of(nodes[0]) if known else None
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether one of the identity's roles allows it."""
@@ -150,37 +178,39 @@ class RoleAuthorizer:
         if kind is NODE:
             # The name of a created Node is in the body: see front/api/admission/node_writes.py.
             return what.verb in _OWN_WRITES and (what.name == node or (what.verb == "create" and not what.name))
-        if kind is NETWORK_ATTACHMENT and what.subresource == "status" and what.verb in _STATUS_WRITES:
+        if kind is REMOTE_VTEP and not what.subresource:
+            if what.verb == "create":
+                # Its spec is in the body: see front/api/admission/node_writes.py.
+                return await self.node_speakers.runs_any(node, what.namespace)
+            return what.verb in _OBJECT_WRITES and await self._has_vtep(node, what)
+        if what.subresource != "status" or what.verb not in _STATUS_WRITES:
+            return False
+        if kind is NETWORK_ATTACHMENT or kind is BGP_SPEAKER:
             return (await self._spec(kind, what)).get("node") == node
+        if kind is BGP_PEER or kind is EVPN_NETWORK:
+            return await self._runs(node, what, await self._spec(kind, what))
         return False
+
+    async def _has_vtep(self, node: str, what: Attributes) -> bool:
+        """Whether a RemoteVTEP is a node's, or is missing where the node may create one."""
+        spec = await self._spec(REMOTE_VTEP, what)
+        return spec["node"] == node if spec else await self.node_speakers.runs_any(node, what.namespace)
 
     async def _reads_nodes(self, node: str, what: Attributes) -> bool:
         return _named(what) == node
 
     async def _reads_attachments(self, node: str, what: Attributes) -> bool:
-        if what.name:
-            spec = await self._spec(NETWORK_ATTACHMENT, what)
-            if spec.get("node") == node:
-                return True
-            network = spec.get("network", "")
-        else:
-            if _field(what.selector, "spec.node") == node:
-                return True
-            network = _field(what.selector, "spec.network")
-        attached = await self.node_networks.attached(node, what.namespace, network)
-        return attached and await self.node_networks.is_vxlan(what.namespace, network)
+        asked = await self._asked(NETWORK_ATTACHMENT, what)
+        return asked.get("node") == node or await self._uses(node, what, asked.get("network", ""), vxlan=True)
 
     async def _reads_networks(self, node: str, what: Attributes) -> bool:
-        return await self.node_networks.attached(node, what.namespace, _named(what))
+        return await self._uses(node, what, _named(what))
 
     async def _reads_subnets(self, node: str, what: Attributes) -> bool:
-        if what.name:
-            network = (await self._spec(SUBNET, what)).get("network", "")
-        else:
-            network = _field(what.selector, "spec.network")
+        network = (await self._asked(SUBNET, what)).get("network", "")
         return await self.node_networks.attached(node, what.namespace, network)
 
-    async def _reads_mirrors(self, node: str, what: Attributes) -> bool:
+    async def _reads_paths(self, node: str, what: Attributes) -> bool:
         return bool(await self.node_networks.networks(node, what.namespace))
 
     async def _reads_policies(self, node: str, what: Attributes) -> bool:
@@ -188,6 +218,49 @@ class RoleAuthorizer:
             if await self.node_networks.is_vxlan(what.namespace, network):
                 return True
         return False
+
+    async def _reads_speakers(self, node: str, what: Attributes) -> bool:
+        return (await self._asked(BGP_SPEAKER, what)).get("node") == node
+
+    async def _reads_peers(self, node: str, what: Attributes) -> bool:
+        return await self._runs(node, what, await self._asked(BGP_PEER, what))
+
+    async def _reads_evpn_networks(self, node: str, what: Attributes) -> bool:
+        asked = await self._asked(EVPN_NETWORK, what)
+        return await self._runs(node, what, asked) or await self._uses(node, what, asked.get("network", ""), vxlan=True)
+
+    async def _reads_vteps(self, node: str, what: Attributes) -> bool:
+        asked = await self._asked(REMOTE_VTEP, what)
+        if what.name and not asked:
+            return await self.node_speakers.runs_any(node, what.namespace)
+        return asked.get("node") == node or await self._attached(node, what, asked.get("network", ""), vxlan=True)
+
+    async def _runs(self, node: str, what: Attributes, asked: Mapping[str, str]) -> bool:
+        """Whether a node runs the BGPSpeaker that an object names."""
+        return await self.node_speakers.runs(node, what.namespace, asked.get("speaker", ""))
+
+    async def _uses(self, node: str, what: Attributes, network: str, *, vxlan: bool = False) -> bool:
+        """Whether a node extends a Network or has an attachment in it, which with `vxlan` must be of that fabric."""
+        # The indexes first: the store is asked only if neither answers yes.
+        if self.node_speakers.counted(node, what.namespace, network):
+            return True
+        if self.node_networks.counted(node, what.namespace, network):
+            return await self._attached(node, what, network, vxlan=vxlan) or await self.node_speakers.extends(
+                node, what.namespace, network
+            )
+        return await self.node_speakers.extends(node, what.namespace, network) or await self._attached(
+            node, what, network, vxlan=vxlan
+        )
+
+    async def _attached(self, node: str, what: Attributes, network: str, *, vxlan: bool) -> bool:
+        attached = await self.node_networks.attached(node, what.namespace, network)
+        return attached and (not vxlan or await self.node_networks.is_vxlan(what.namespace, network))
+
+    async def _asked(self, kind: Kind, what: Attributes) -> Mapping[str, str]:
+        """Return the spec of the requested object, or the fields of the spec that a selector requires."""
+        if what.name:
+            return await self._spec(kind, what)
+        return {path.removeprefix("spec."): _field(what.selector, path) for path in kind.selectable}
 
     async def _reads_events(self, node: str, what: Attributes) -> bool:
         return bool(what.name) and is_event_of(node, await self._document(EVENT, what))

@@ -79,12 +79,15 @@ class Server:
         self,
         app: Application,
         listener: socket.socket,
-        tls: ssl.SSLContext,
+        tls: ssl.SSLContext | None,
         *,
         limits: Limits | None = None,
         turns: Turns,
     ) -> None:
-        """`turns` are the application's: new connections wait for their turn as requests do, by address."""
+        """`turns` are the application's: new connections wait for their turn as requests do, by address.
+
+        Without `tls` the server speaks plain HTTP.
+        """
         self._turns = turns
         self._listener = listener
         self._tls = tls
@@ -158,13 +161,16 @@ class Server:
             flow = self._turns.flow(("handshake", client))
             flow.used += _HANDSHAKE_SECONDS
             await self._turns.take(flow)
-            await loop.connect_accepted_socket(
-                made,
-                sock,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._limits.handshake_seconds,
-                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-            )
+            if self._tls is None:
+                await loop.connect_accepted_socket(made, sock)
+            else:
+                await loop.connect_accepted_socket(
+                    made,
+                    sock,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self._limits.handshake_seconds,
+                    ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+                )
             connected = True
         except OSError as error:  # ssl.SSLError and time-outs are OSErrors too.
             log.debug("TLS handshake with %s failed: %s", client, error)

@@ -5,6 +5,9 @@ its attachments, not one that they share. A rule belongs to the attachment's swi
 sends to the other end; with direction `both` another one applies to what it receives from there. Meters count IP only,
 so they never drop ARP. A Shaping of one attachment plans its rules itself. For a Shaping of many, each attachment plans
 its own rules (`shares`), so that one more attachment costs one more set of rules.
+
+A Router's port has rules like an attachment, at its peer port on the switch. Packets of a distributed router pass them
+on the node of the machine that sends them, so each node has the rate for itself.
 """
 
 from typing import NamedTuple
@@ -12,12 +15,12 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from netloom.model.kinds.cluster import Node
-from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.kinds.networks import Fabric, Network, Router
 from netloom.model.kinds.paths import Direction, Place, Shaping
 from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.policy import matches
-from netloom.plan.policy.shaping import bandwidth, priority
+from netloom.plan.policy.shaping import bandwidth, impairment_problem, priority
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
 from netloom.plan.world.selector_matches import ScopedSelector, selector_in
@@ -40,18 +43,23 @@ BACK = Way("back", "to-lport", "outport", "src")
 def plan_shaping(world: World, shaping: Shaping) -> Outcome:
     """Plan a Shaping: the rules of a single attachment, and the address sets of its other end."""
     outcome, spec, namespace = Outcome(), shaping.spec, shaping.metadata.namespace
-    if not spec.rate:
-        return outcome
     _missing(world, namespace, spec.from_, "spec.from", outcome)
     if spec.to is not None:
         _missing(world, namespace, spec.to, "spec.to", outcome)
+    if (problem := impairment_problem(world, shaping)) is not None:
+        outcome.problems.append(problem)
+    if not spec.rate:
+        return outcome
     if _of_many(spec.to):
         key = f"{namespace}/{shaping.metadata.name}"
         outcome.rows += [Row(*_set(key, version), {"name": _set_name(key, version)}) for version in (4, 6)]
     port = world.port(namespace, spec.from_.attachment) if spec.from_.attachment else None
     share = _share(world, shaping)
     if port is not None and share is not None and port.ips and _carried(world, namespace, port.network):
-        _apply(share, port, outcome)
+        _apply(share, _attached(port), outcome)
+    start = spec.from_
+    if start.router and share is not None and _carried(world, namespace, start.network):
+        _apply(share, _routed(world, namespace, start, outcome), outcome)
     return outcome
 
 
@@ -62,7 +70,7 @@ def shares(world: World, port: Port) -> Outcome:
         return outcome
     own = {*scheme.by_network.get(port.network, ()), *scheme.by_node.get(port.node, ())}
     for share in sorted(own.union(scheme.selected.matching(port.labels))):
-        _apply(share, port, outcome)
+        _apply(share, _attached(port), outcome)
     sets = {*scheme.sets_by_node.get(port.node, ()), *scheme.sets.matching(port.labels)}
     for key in sorted(sets):
         for ip in (one.partition("/")[0] for one in port.ips):
@@ -117,8 +125,10 @@ def _scheme(world: World, namespace: str) -> Scheme | None:
         if share is None:
             continue
         start, to, key = shaping.spec.from_, shaping.spec.to, f"{namespace}/{shaping.metadata.name}"
-        wide = wide or not start.attachment or _of_many(to)
-        if start.network:
+        wide = wide or not (start.attachment or start.router) or _of_many(to)
+        if start.router:
+            pass  # Its own plan has the rules.
+        elif start.network:
             scheme.by_network.setdefault(start.network, []).append(share)
         elif start.node:
             scheme.by_node.setdefault(start.node, []).append(share)
@@ -172,6 +182,8 @@ def _missing(world: World, namespace: str, place: Place, at: str, outcome: Outco
         outcome.report("AttachmentMissing", f"{at}.attachment: NetworkAttachment {place.attachment} does not exist")
     if place.network and world.get(Network, namespace, place.network) is None:
         outcome.report("NetworkMissing", f"{at}.network: Network {place.network} does not exist")
+    if place.router and world.get(Router, namespace, place.router) is None:
+        outcome.report("RouterMissing", f"{at}.router: Router {place.router} does not exist")
     if place.node and world.get(Node, "", place.node) is None:
         outcome.report("NodeMissing", f"{at}.node: Node {place.node} does not exist")
 
@@ -194,16 +206,49 @@ def _set_name(key: str, version: int) -> str:
 # The rules.
 
 
-def _apply(share: Share, port: Port, outcome: Outcome) -> None:
-    """Add an attachment's rules."""
-    name = names.port(port.namespace, port.name)
+class Metered(NamedTuple):
+    """A port on a switch that rules apply to."""
+
+    namespace: str
+    network: str
+    port: str
+    """Its name on the switch."""
+    key: str
+    """What tells its rules from those of other ports."""
+
+
+def _attached(port: Port) -> Metered:
+    return Metered(port.namespace, port.network, names.port(port.namespace, port.name), port.name)
+
+
+def _routed(world: World, namespace: str, place: Place, outcome: Outcome) -> Metered | None:
+    """Return the port of a Router in a Network; None, and a problem, if it has none there."""
+    router = world.get(Router, namespace, place.router)
+    if router is None:
+        return None
+    gateway = router.spec.gateway
+    has = {one.network for one in router.spec.networks} | ({gateway.network} if gateway is not None else set())
+    if place.network not in has:
+        outcome.report(
+            "RouterPortMissing",
+            f"spec.from: Router {place.router} has no port on Network {place.network}: name another",
+        )
+        return None
+    port = names.peer_port(namespace, place.router, place.network)
+    return Metered(namespace, place.network, port, f"{place.router}:{place.network}")
+
+
+def _apply(share: Share, port: Metered | None, outcome: Outcome) -> None:
+    """Add the rules of a port."""
+    if port is None:
+        return
     switch = Ref("Logical_Switch", names.switch(port.namespace, port.network))
     for rule in share.rules:
         columns: dict[str, Column] = {
             "direction": rule.way.direction,
             "priority": rule.priority,
-            "match": f'{rule.way.port} == "{name}" && {rule.far}',
+            "match": f'{rule.way.port} == "{port.port}" && {rule.far}',
             "bandwidth": {"rate": rule.rate, "burst": rule.burst},
         }
-        row = Row("QoS", f"{port.namespace}/{share.shaping}:{port.name}:{rule.way.name}", columns)
+        row = Row("QoS", f"{port.namespace}/{share.shaping}:{port.key}:{rule.way.name}", columns)
         outcome.add(row, switch, "qos_rules")

@@ -150,10 +150,10 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
         "port_security": frozenset((f"{one.mac} {secure}",)),
-        "enabled": not missing,  # A port without its ACLs stays closed.
+        "enabled": not missing and not one.link_down,  # A port without its ACLs stays closed.
         "dhcpv4_options": v4.dhcp,
         "dhcpv6_options": v6.dhcp,
-        "options": _options(one.node),
+        "options": requested_chassis(one.node),
         # Set for all: a port of its own may have been a child before.
         "parent_name": names.port(one.namespace, one.parent) if one.parent else None,
         "tag": one.vlan,
@@ -217,7 +217,8 @@ def _block(blocks: tuple[Block, ...], ip: str) -> Block:
 
 
 @lru_cache(maxsize=4096)
-def _options(node: str) -> Mapping[str, str]:
+def requested_chassis(node: str) -> Mapping[str, str]:
+    """Return the options of a port that only one node may bind."""
     return {"requested-chassis": node}
 
 

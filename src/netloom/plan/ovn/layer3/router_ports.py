@@ -36,6 +36,7 @@ class LogicalRouterPort(Struct, frozen=True, kw_only=True):
     """The field of the spec that asks for it."""
     addresses: tuple[Interface, ...]
     subnets: tuple[Subnet, ...] = ()
+    link_down: bool = False
 
     def reaches(self, one: Address) -> bool:
         """Return whether an address is in one of the port's blocks."""
@@ -75,7 +76,10 @@ def inner_ports(world: World, router: Router, outcome: Outcome) -> list[LogicalR
         own = without_overlaps(usable, ports, outcome)
         if own:
             name = names.router_port(router.metadata.namespace, router.metadata.name, spec.network)
-            ports.append(LogicalRouterPort(network=network, name=name, at=at, addresses=own, subnets=subnets))
+            port = LogicalRouterPort(
+                network=network, name=name, at=at, addresses=own, subnets=subnets, link_down=spec.link_down
+            )
+            ports.append(port)
     return ports
 
 
@@ -190,16 +194,16 @@ def other_holder(world: World, router: Router, network: str, one: Address) -> st
 def holder(world: World, namespace: str, network: str, one: Address) -> str:
     """Return the name of the Router that has an address in a Network; "" where there is none."""
     # A question for each address: a Router is planned again when one of its own addresses changes hands only.
-    return world.shared(_holders, namespace, network).get(one, "")
+    return world.shared(holders, namespace, network).get(one, "")
 
 
-def _holders(world: World, namespace: str, network: str) -> dict[Address, str]:
+def holders(world: World, namespace: str, network: str) -> dict[Address, str]:
     """Return the Router of each address in a Network: of all that claim it, the one with the smallest name."""
-    holders: dict[Address, str] = {}
+    found: dict[Address, str] = {}
     for router in world.routers(namespace, network):
         for one in _claims(world, router, network):
-            holders.setdefault(one, router.metadata.name)
-    return holders
+            found.setdefault(one, router.metadata.name)
+    return found
 
 
 def _claims(world: World, router: Router, network: str) -> Iterator[Address]:
@@ -230,17 +234,29 @@ def add_rows(router: Router, port: LogicalRouterPort, outcome: Outcome, columns:
     announced = {} if row.columns["ha_chassis_group"] is None else {"nat-addresses": "router"}
     peer_name = names.peer_port(namespace, name, network)
     outcome.add(row, Ref("Logical_Router", names.router(namespace, name)), "ports")
-    add_peer_port(peer_name, port.name, names.switch(namespace, network), outcome, announced)
+    switch = names.switch(namespace, network)
+    add_peer_port(peer_name, port.name, switch, outcome, announced, link_down=port.link_down)
 
 
 def add_peer_port(
-    name: str, port: str, switch: str, outcome: Outcome, options: Mapping[str, str] | None = None
+    name: str,
+    port: str,
+    switch: str,
+    outcome: Outcome,
+    options: Mapping[str, str] | None = None,
+    *,
+    link_down: bool = False,
 ) -> None:
-    """Add the port on a switch that leads to a router port."""
+    """Add the port on a switch that leads to a router port.
+
+    It is the one that is disabled, and not the router port: without the router port's route, the router would send
+    packets to that network by its default route, and two routers could send them to each other.
+    """
     columns: dict[str, Column] = {
         "name": name,
         "type": "router",
         "addresses": frozenset({"router"}),
+        "enabled": False if link_down else None,
         "options": {"router-port": port, **(options or {})},
     }
     outcome.add(Row("Logical_Switch_Port", name, columns), Ref("Logical_Switch", switch), "ports")

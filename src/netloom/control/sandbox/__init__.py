@@ -1,0 +1,1 @@
+"""Sandboxes: their objects, and their statuses."""

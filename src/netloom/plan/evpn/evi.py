@@ -1,0 +1,53 @@
+"""An EVPNNetwork as an EVPN instance: its VNI, its route distinguisher, its route targets.  Pure."""
+
+from ipaddress import IPv4Address
+
+from msgspec import Struct
+
+from netloom.bgp.communities import (
+    auto_target,
+    encapsulation,
+    route_distinguisher,
+    route_target,
+)
+from netloom.model.kinds.bgp import BGPSpeaker, EVPNNetwork
+
+AUTO = "auto"
+
+
+class Evi(Struct, frozen=True):
+    """What the routes of an EVPNNetwork have in common."""
+
+    vni: int
+    rd: bytes
+    imports: frozenset[bytes]
+    exports: tuple[bytes, ...]
+    """Route targets and the encapsulation, as extended communities."""
+    vtep: IPv4Address
+    """The address of the speaker."""
+
+
+def evi_of(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> Evi:
+    """Return the instance of an EVPNNetwork; `ValueError` if the route distinguisher cannot be derived."""
+    spec = network.spec
+
+    def target(text: str) -> bytes:
+        if text == AUTO:
+            return auto_target(speaker.spec.asn, vni, rfc8365=spec.rfc8365_targets)
+        return route_target(text)
+
+    return Evi(
+        vni=vni,
+        rd=route_distinguisher(distinguisher_text(speaker, network, vni)),
+        imports=frozenset(map(target, spec.import_targets)),
+        exports=(*sorted(map(target, spec.export_targets)), encapsulation()),
+        vtep=IPv4Address(speaker.spec.router_id),
+    )
+
+
+def distinguisher_text(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> str:
+    """Return the route distinguisher of an EVPNNetwork as text."""
+    if network.spec.rd != AUTO:
+        return network.spec.rd
+    # A number after an address has 16 bits: beyond that, the VNI follows the lower half of the AS number.
+    return f"{speaker.spec.router_id}:{vni}" if vni < 1 << 16 else f"{speaker.spec.asn & 0xFFFF}:{vni}"

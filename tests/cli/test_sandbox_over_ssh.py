@@ -1,0 +1,200 @@
+"""`netloom sandbox apply --over-ssh`: hosts with a real sshd, without Netloom and without an API server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.process import Program, wait_until
+from tests.support.ssh_hosts import SshHosts, differences, programs, ssh_hosts, wait_until_quiet
+
+pytestmark = pytest.mark.root
+
+COUNT = 8
+TOPOLOGY: dict[str, Any] = {
+    "name": "range",
+    "hosts": [{"name": f"pc{number}"} for number in range(1, COUNT + 1)],
+    "routers": [{"name": "left-router"}, {"name": "right-router"}],
+    "networks": [{"name": "left", "cidr": "10.1.0.0/24"}, {"name": "right", "cidr": "10.2.0.0/24"}],
+    "net_mappings": [
+        {
+            "host": f"pc{number}",
+            "network": "left" if number % 2 else "right",
+            "ip": f"10.{2 - number % 2}.0.{10 + number}",
+        }
+        for number in range(1, COUNT + 1)
+    ],
+    "router_mappings": [
+        {"router": "left-router", "network": "left", "ip": "10.1.0.1"},
+        {"router": "right-router", "network": "right", "ip": "10.2.0.1"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with ssh_hosts(COUNT, tmp_path_factory.mktemp("ssh")) as hosts:
+        (hosts.folder / "range.yml").write_text(json.dumps(TOPOLOGY))
+        yield hosts
+
+
+@pytest.fixture
+def hosts(eight: SshHosts) -> Iterator[SshHosts]:
+    """All hosts; whatever a test deploys is removed, and must leave no trace."""
+    # Machine N is behind the host N: that is where it is placed.
+    behind = "".join(f"Host range-pc{number}\n  ProxyJump h{number}\n" for number in range(1, COUNT + 1))
+    eight.write(extra=behind)
+    before = {name: host.traces() for name, host in eight.hosts.items()}
+    yield eight
+    eight.write(extra=behind)
+    for host in eight.hosts.values():
+        wait_until_quiet(host)
+    ended = sandbox(eight, "destroy")
+    assert ended.returncode == 0, ended.stderr
+    for name, host in eight.hosts.items():
+        assert differences(before[name], host.traces()) == [], name
+
+
+def arguments(hosts: SshHosts, verb: str, *more: str) -> list[str]:
+    run = ["--run"] if verb == "apply" else []
+    return [
+        "sandbox",
+        verb,
+        str(hosts.folder / "range.yml"),
+        "--over-ssh",
+        "--ssh-config",
+        str(hosts.config),
+        *run,
+        *more,
+    ]
+
+
+def sandbox(hosts: SshHosts, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return hosts.netloom(*arguments(hosts, verb, *more))
+
+
+def pings(hosts: SshHosts, number: int, address: str) -> bool:
+    command = f"ip netns exec range-pc{number} ping -c 1 -W 1 {address} >/dev/null && echo yes || true"
+    return hosts[f"h{number}"].run("sh", "-c", command) == "yes\n"
+
+
+def wait_until_all_reach(hosts: SshHosts) -> None:
+    addresses = [one["ip"] for one in TOPOLOGY["net_mappings"]]
+    for number in range(1, COUNT + 1):
+        for address in addresses:
+            wait_until(lambda n=number, a=address: pings(hosts, n, a), what=f"pc{number} to reach {address}")  # type: ignore[misc]
+
+
+def test_eight_hosts_become_a_sandbox_whose_machines_reach_each_other(hosts: SshHosts) -> None:
+    dry = sandbox(hosts, "apply", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "h1: namespace range-pc1 created (dry run)" in dry.stdout
+    assert "range-pc1" not in hosts["h1"].run("sh", "-c", "ls /run/netns 2>&1 || true")
+    ended = sandbox(hosts, "apply")
+    assert ended.returncode == 0, ended.stderr
+    lines = sorted(ended.stdout.splitlines())
+    assert [line.partition(":")[0] for line in lines] == [f"h{number}" for number in range(1, COUNT + 1)]
+    assert all(line.endswith(" changes") for line in lines)
+    assert "h1: namespace range-pc1 created" in ended.stderr
+    wait_until_all_reach(hosts)
+    again = sandbox(hosts, "apply", "--rollback")
+    assert sorted(again.stdout.splitlines()) == [f"h{number}: unchanged" for number in range(1, COUNT + 1)]
+    removal = sandbox(hosts, "destroy", "--dry-run")
+    assert "h1: namespace range-pc1 removed (dry run)" in removal.stdout
+    assert pings(hosts, 1, "10.1.0.1")
+
+
+def test_a_host_with_another_key_fails_alone_and_by_name(hosts: SshHosts) -> None:
+    lines = hosts.known.read_text().splitlines(keepends=True)
+    hosts.known.write_text("".join(line for line in lines if not line.startswith("10.99.0.3 ")))
+    ended = sandbox(hosts, "apply")
+    assert ended.returncode == 1
+    failed = [line for line in ended.stderr.splitlines() if "failed" in line]
+    assert len(failed) == 1
+    assert failed[0].startswith("h3: failed: its host key is not the known one, or none is known")
+    assert len(ended.stdout.splitlines()) == COUNT - 1
+    assert pings(hosts, 1, "10.1.0.15")
+
+
+def test_with_rollback_nothing_stays_if_one_host_fails(hosts: SshHosts) -> None:
+    # A namespace of somebody else has the name of one of ours.
+    hosts["h5"].run("ip", "netns", "add", "range-pc5")
+    ended = sandbox(hosts, "apply", "--rollback")
+    hosts["h5"].run("ip", "netns", "del", "range-pc5")
+    hosts["h5"].run("umount", "-n", "/run/netns")
+    hosts["h5"].run("rmdir", "/run/netns")
+    assert ended.returncode == 1
+    assert "h5: failed: namespace range-pc5 exists" in ended.stderr
+    assert "h1: failed: undone, because h5 failed" in ended.stderr
+    assert "range-pc1" not in hosts["h1"].run("sh", "-c", "ls /run/netns 2>&1 || true")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_ended_half_way_is_completed_by_the_next(hosts: SshHosts, tmp_path: Path, number: int) -> None:
+    for attempt in range(4):
+        env = {**os.environ, "HOME": str(tmp_path)}
+        with Program(hosts.command(*arguments(hosts, "apply")), log=tmp_path / f"log{attempt}", env=env) as running:
+            # The steps are printed while they happen: end the run at another one each time.
+            wait_until(
+                lambda: running.output().count(" created") > 10 * attempt or running.returncode is not None,  # noqa: B023
+                what="some steps",
+            )
+            if running.returncode is None:
+                os.kill(running.pid, number)
+                assert running.wait() == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        if number == signal.SIGKILL and attempt == 0:
+            for host in hosts.hosts.values():
+                for pid in programs(host):
+                    host.run("kill", "-9", str(pid), check=False)
+    ended = sandbox(hosts, "apply")
+    assert ended.returncode == 0, ended.stderr
+    wait_until_all_reach(hosts)
+
+
+def test_machines_are_spread_over_the_hosts_that_are_chosen(hosts: SshHosts) -> None:
+    hosts.write(extra="Host h[12]*\n  Compression no\nHost *\n  Compression no\n")
+    ended = sandbox(hosts, "apply", "--node", "h1", "--node", "h2=10.99.0.2", "--parallel", "1")
+    assert ended.returncode == 0, ended.stderr
+    assert [line.partition(":")[0] for line in ended.stdout.splitlines()] == ["h1", "h2"]
+    spaces = [set(hosts[name].run("ls", "/run/netns").split()) for name in ("h1", "h2")]
+    assert [len([space for space in one if "-pc" in space]) for one in spaces] == [4, 4]
+
+
+def test_a_part_that_moved_to_another_host_is_removed_from_the_first(hosts: SshHosts) -> None:
+    hosts.write()
+    assert sandbox(hosts, "apply", "--node", "h1", "--node", "h2").returncode == 0
+    hosts.write(extra="".join(f"Host range-pc{number}\n  ProxyJump h2\n" for number in range(1, COUNT + 1)))
+    ended = sandbox(hosts, "apply", "--node", "h1", "--node", "h2")
+    assert ended.returncode == 0, ended.stderr
+    assert "h1: namespace range-pc1 removed" in ended.stderr
+    assert "range-" not in hosts["h1"].run("sh", "-c", "ls /run/netns 2>&1 || true")
+
+
+def test_options_that_do_not_fit_are_refused(hosts: SshHosts) -> None:
+    file = str(hosts.folder / "range.yml")
+    for words, expected in (
+        (["apply", file, "--over-ssh"], "--over-ssh needs --ssh-config"),
+        (["apply", file, "--dry-run"], "--dry-run needs --over-ssh"),
+        (["apply", file, "--rollback"], "--rollback needs --over-ssh"),
+        (["destroy", file, "--node", "h1"], "--node needs --over-ssh"),
+        ([*arguments(hosts, "apply", "--node", "h77")[1:]], "it has no Host h77"),
+        ([*arguments(hosts, "apply", "--node", "=1")[1:]], "is not NAME or NAME=ADDRESS"),
+        (["apply", file, "--over-ssh", "--ssh-config", "/dev/null"], ""),
+    ):
+        ended = hosts.netloom("sandbox", *words)
+        assert ended.returncode in (1, 2)
+        assert expected in ended.stderr
+
+
+def test_without_the_library_the_command_names_what_installs_it(hosts: SshHosts) -> None:
+    words = arguments(hosts, "apply")
+    script = f"import sys; sys.modules['asyncssh'] = None; from netloom.cli.main import run; sys.exit(run({words!r}))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "SSH needs asyncssh: install netloom[ssh]" in ended.stderr
