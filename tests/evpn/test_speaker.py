@@ -336,3 +336,67 @@ def test_a_machine_that_flaps_is_in_the_end_as_it_was_announced_last(tmp_path: P
             await eventually(last, "the last address")
 
     asyncio.run(main())
+
+
+class Constrained(Site):
+    """A site that tells its peers which route targets it imports."""
+
+    async def peer(self, other: Site, **spec: Any) -> None:
+        await super().peer(other, additionalFamilies=["rt-constraint"], **spec)
+
+
+class Reflected(Constrained):
+    """Such a site, whose routes the first one reflects."""
+
+    async def peer(self, other: Site, **spec: Any) -> None:
+        if 1 in (self.number, other.number):
+            await super().peer(other, routeReflectorClient=self.number == 1, **spec)
+
+
+def test_a_peer_with_route_target_constraint_gets_what_it_imports_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with sites(tmp_path, kind=Constrained) as (one, two):
+            for site in (one, two):
+                await site.stretch()
+            await one.stretch(name="red", vni=11)
+            await one.attach("red", MACS[1], ["10.1.0.1"], network="red")
+            await one.attach("web", MACS[0], ["10.0.0.1"])
+
+            async def arrived() -> bool:
+                return await two.remote() == {MACS[0]: [one.vtep, "10.0.0.1"]}
+
+            await eventually(arrived, "the machine of blue at site 2")
+            assert MACS[1] not in str(two.ask("routes"))
+            await two.stretch(name="red", vni=11)
+
+            async def both() -> bool:
+                return (await two.remote()).keys() == {MACS[0], MACS[1]}
+
+            await eventually(both, "the machine of red, which is imported now")
+            await two.store.delete(EVPN_NETWORK, "default", "red")
+
+            async def gone() -> bool:
+                return (await two.remote()).keys() == {MACS[0]} and MACS[1] not in str(two.ask("routes"))
+
+            await eventually(gone, "no route of red")
+
+    asyncio.run(main())
+
+
+def test_a_reflector_asks_for_all_targets_and_sends_each_client_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with sites(tmp_path, count=3, kind=Reflected) as (_, two, three):
+            for site in (two, three):
+                await site.stretch()
+            await two.stretch(name="red", vni=11)
+            await two.attach("red", MACS[1], ["10.1.0.1"], network="red")
+            await two.attach("web", MACS[0], ["10.0.0.1"])
+            await three.attach("web", MACS[2], ["10.0.0.3"])
+
+            async def arrived() -> bool:
+                return (await three.remote()).keys() == {MACS[0]} and (await two.remote()).keys() == {MACS[2]}
+
+            await eventually(arrived, "the machines of the clients at each other")
+            assert MACS[1] not in str(three.ask("routes"))
+
+    asyncio.run(main())

@@ -37,8 +37,9 @@ def joined(lab: Lab, kind: Kind, asn: int) -> Iterator[tuple[World, DataCentre, 
         centre.send_to(own, VNI)
         centre.add_host("far", [f"{HOST[0]}/24", f"{HOST[1]}/64"], announce=False)
         made.put("BGPSpeaker", "main", {"asn": 65000, "routerID": own, "node": "n1", "listen": {"address": own}})
-        more = {"additionalFamilies": ["ipv4-unicast"]} if kind is ExaBgpDaemon else {}
-        made.put("BGPPeer", "centre", {"speaker": "main", "address": CENTRE, "remoteASN": asn, **more})
+        more = ["ipv4-unicast"] if kind is ExaBgpDaemon else ["rt-constraint"]
+        peer = {"speaker": "main", "address": CENTRE, "remoteASN": asn, "additionalFamilies": more}
+        made.put("BGPPeer", "centre", peer)
         made.put("EVPNNetwork", "wide", {"network": "wide", "speaker": "main"})
         try:
             with running(kind, centre.netns, asn, session) as daemon:
@@ -55,6 +56,10 @@ def test_machines_behind_another_speaker_and_ours_reach_each_other(lab: Lab, kin
         mac = bytes.fromhex(far.mac.replace(":", ""))
         routes: list[EvpnRoute] = [MacIp(RD, mac, None, VNI), *(MacIp(RD, mac, ip_address(ip), VNI) for ip in HOST)]
         ours = {f"2|{mac}|" for mac in macs(made)}
+        if isinstance(daemon, GoBgp):  # It has route target constraint.
+            wait_until(lambda: state(made) == "Established", what="the session")
+            assert daemon.routes() == {}
+            daemon.request_target()
         wait_until(lambda: ours <= set(daemon.routes()), what="our machines there")
         daemon.announce(Multicast(RD, IPv4Address(CENTRE)), *routes)
         wait_until(lambda: far.mac in learned(made), what="the machine of the data centre here")
@@ -64,6 +69,8 @@ def test_machines_behind_another_speaker_and_ours_reach_each_other(lab: Lab, kin
         daemon.kill()
         wait_until(lambda: state(made) != "Established", what="the end of the session")
         daemon.start()
+        if isinstance(daemon, GoBgp):
+            daemon.request_target()
         wait_until(lambda: ours <= set(daemon.routes()), what="our machines there again")
         daemon.announce(Multicast(RD, IPv4Address(CENTRE)), *routes)
         wait_until(lambda: far.mac in learned(made), what="the machine of the data centre again")

@@ -19,7 +19,7 @@ from netloom.bgp.nlri import EVPN, EvpnRoute, IpPrefix, MacIp, Multicast, encode
 from netloom.bgp.update import encode_reach, encode_unreach
 from netloom.lab.daemons.entering import entered
 from tests.support.frr import OURS, THEIRS, cabled
-from tests.support.process import Program, scratch
+from tests.support.process import Program, scratch, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +114,11 @@ class GoBgp(Daemon):
       afi-safi-name = "l2vpn-evpn"
     [neighbors.afi-safis.mp-graceful-restart.config]
       enabled = true
+  [[neighbors.afi-safis]]
+    [neighbors.afi-safis.config]
+      afi-safi-name = "rtc"
+    [neighbors.afi-safis.mp-graceful-restart.config]
+      enabled = true
 """)
 
     def argv(self) -> list[str]:
@@ -157,6 +162,18 @@ class GoBgp(Daemon):
                 where = nlri.get("ip") or nlri.get("prefix", "")
                 found[f"{path['nlri']['type']}|{nlri.get('mac', '')}|{where}"] = json.dumps(path)
         return found
+
+    def request_target(self) -> None:
+        """Import the route target of the session, of which it tells peers with route target constraint."""
+        vrf = f"vrf add wide rd {self.session.theirs}:11 rt both {self.session.target}".split()
+
+        def done() -> bool:
+            with contextlib.suppress(subprocess.CalledProcessError):  # It does not answer yet.
+                self._client(*vrf)
+                return True
+            return False
+
+        wait_until(done, what="GoBGP's API")
 
     def stale(self) -> int:
         """Return how many of our routes it keeps while it waits for us."""

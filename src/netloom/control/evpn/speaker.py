@@ -20,9 +20,10 @@ from random import Random
 import msgspec
 from msgspec import Struct
 
+from netloom.bgp.attributes import Attributes
 from netloom.bgp.evi import Instances
 from netloom.bgp.io import Changes, Endpoint, SpeakerIO
-from netloom.bgp.nlri import EVPN, IPV4, IPV6
+from netloom.bgp.nlri import EVPN, IPV4, IPV6, ROUTE_TARGETS, split
 from netloom.bgp.speaker import PeerConfig, SessionEvent, Speaker
 from netloom.control.evpn import statuses
 from netloom.control.evpn.pace import WritePace
@@ -49,7 +50,7 @@ from netloom.model.kinds.bgp import (
 )
 from netloom.model.kinds.networks import Network
 from netloom.model.registry import EVPN_NETWORK, REMOTE_VTEP
-from netloom.plan.evpn.evi import Evi, evi_of
+from netloom.plan.evpn.evi import Evi, evi_of, memberships
 from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,11 @@ SETTLED_SECONDS = 0.2
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
 LONGEST_PASSWORD = 80
 """The longest key of a TCP-MD5 signature, in bytes."""
-_FAMILIES = {AddressFamily.IPV4: IPV4, AddressFamily.IPV6: IPV6}
+_FAMILIES = {
+    AddressFamily.IPV4: IPV4,
+    AddressFamily.IPV6: IPV6,
+    AddressFamily.ROUTE_TARGETS: ROUTE_TARGETS,
+}
 
 
 class SpeakerServices(Struct, frozen=True, kw_only=True):
@@ -135,6 +140,8 @@ class RunningSpeaker:
         self.peers = informer(store, BGPPeer, random=random, namespace=namespace, selector=mine)
         self.networks = informer(store, EVPNNetwork, random=random, namespace=namespace, selector=mine)
         self.evpns: dict[Key, _Evpn] = {}
+        self._memberships: frozenset[bytes] = frozenset()
+        """The routes by which peers are asked for route targets."""
         self._followed: dict[Key, Followed] = {}
         self._specs: dict[str, tuple[str, BGPPeerSpec]] = {}
         """The configured peers, by address: the name of the BGPPeer, and its spec."""
@@ -225,12 +232,26 @@ class RunningSpeaker:
                 look, self._look = self._look, set()
                 for key in look & wanted:
                     self._stretch(key)
+                self._request_targets()
                 self.statuses.enqueue_all()
                 with contextlib.suppress(TimeoutError):
                     # A password that could not be read may be there by then.
                     async with asyncio.timeout(RETRY_SECONDS if self.peer_errors else None):
                         await self._changed.wait()
                 self._changed.clear()
+
+    def _request_targets(self) -> None:
+        """Ask peers that have route target constraint for the routes that are imported or passed on."""
+        instances = (one.stretched.evi for one in self.evpns.values() if one.stretched is not None)
+        wanted = memberships(self.value.spec.asn, (spec for _, spec in self._specs.values()), instances)
+        if gone := self._memberships - wanted:
+            self.speaker.retract(ROUTE_TARGETS, split(ROUTE_TARGETS, b"".join(gone)))
+        if new := wanted - self._memberships:
+            attributes = Attributes(next_hop=IPv4Address(self.value.spec.router_id))
+            self.speaker.originate(ROUTE_TARGETS, attributes, split(ROUTE_TARGETS, b"".join(new)))
+        if gone or new:
+            self._memberships = wanted
+            self.io.wake()
 
     def _configure_peers(self) -> None:
         wanted: dict[str, tuple[str, BGPPeerSpec]] = {}

@@ -87,6 +87,7 @@ class AddressFamily(StrEnum):
 
     IPV4 = "ipv4-unicast"
     IPV6 = "ipv6-unicast"
+    ROUTE_TARGETS = "rt-constraint"
 
 
 class BGPPeerSpec(Value, frozen=True, kw_only=True):
@@ -122,8 +123,9 @@ class BGPPeerSpec(Value, frozen=True, kw_only=True):
         tuple[AddressFamily, ...],
         meta(
             "Address families to negotiate besides l2vpn-evpn, for peers that require them. Their routes are passed on "
-            "to other peers that have the family, with the next hop unchanged; the speaker does not use them.",
-            maxItems=2,
+            "to other peers that have the family, with the next hop unchanged; the speaker uses none of unicast. "
+            "With rt-constraint (RFC 4684), each side sends only EVPN routes of targets that the other imports.",
+            maxItems=3,
             list_type="set",
         ),
     ] = ()

@@ -1,5 +1,6 @@
 """An EVPNNetwork as an EVPN instance: its VNI, its route distinguisher, its route targets.  Pure."""
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from msgspec import Struct
@@ -10,9 +11,12 @@ from netloom.bgp.communities import (
     route_distinguisher,
     route_target,
 )
-from netloom.model.kinds.bgp import BGPSpeaker, EVPNNetwork
+from netloom.bgp.rib import membership
+from netloom.model.kinds.bgp import AddressFamily, BGPPeerSpec, BGPSpeaker, EVPNNetwork
 
 AUTO = "auto"
+EVERY_TARGET = b"\0"
+"""The route that asks for routes of all route targets (RFC 4684)."""
 
 
 class Evi(Struct, frozen=True):
@@ -51,3 +55,17 @@ def distinguisher_text(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> s
         return network.spec.rd
     # A number after an address has 16 bits: beyond that, the VNI follows the lower half of the AS number.
     return f"{speaker.spec.router_id}:{vni}" if vni < 1 << 16 else f"{speaker.spec.asn & 0xFFFF}:{vni}"
+
+
+def memberships(asn: int, peers: Iterable[BGPPeerSpec], instances: Iterable[Evi]) -> frozenset[bytes]:
+    """Return the routes by which a speaker asks its peers for routes of the targets that it needs.
+
+    A speaker that passes routes on between peers needs all of them: a peer does not get its own membership back from a
+    reflector, so that it would not know of others with the same target.
+    """
+    every = list(peers)
+    if not any(AddressFamily.ROUTE_TARGETS in one.additional_families for one in every):
+        return frozenset()
+    if len(every) > 1 and any(one.route_reflector_client or one.remote_asn != asn for one in every):
+        return frozenset((EVERY_TARGET,))
+    return frozenset(membership(asn, target) for one in instances for target in one.imports)
