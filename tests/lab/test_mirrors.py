@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from netloom.lab import Lab
 from tests.lab.capturing import ICMP, ICMPV6, Frame, Wire, capturing
+from tests.lab.resting import healthy
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
@@ -52,10 +54,25 @@ def test_a_mirror_that_goes_leaves_the_source_alone(mirrors: World) -> None:
         mirrors.put("Mirror", "all", spec)
 
 
-def test_a_tap_on_another_node_is_a_condition(mirrors: World) -> None:
-    mirrors.put("Mirror", "too-far", {"source": {"attachment": "source"}, "destination": {"attachment": "peer"}})
-    assert "choose a destination on n1" in mirrors.becomes("mirror", "too-far", "False", "DifferentNodes")
-    assert asked(mirrors, 4)
+def test_a_tap_on_another_node_gets_copies_through_a_tunnel_that_goes_with_the_mirror(lab: Lab, mirrors: World) -> None:
+    def tunnels() -> list[str]:
+        argv = ["ovs-vsctl", "--bare", "--columns=name", "find", "Interface", "type=gre"]
+        return [lab.exec(node, argv).stdout.strip() for node in ("n1", "n2")]
+
+    mirrors.put("Mirror", "far", {"source": {"attachment": "source"}, "destination": {"attachment": "tap-far"}})
+    mirrors.becomes("mirror", "far", "True", "Programmed")
+    way = mirrors.get("mirror", "far")["status"]["tunnel"]
+    assert (way["sourceIP"], way["destinationIP"]) == (lab.underlay_ip("n1"), lab.underlay_ip("n2"))
+    wait_until(lambda: tunnels() == [f"mirror_{way['key']:08x}"] * 2, what="the tunnel")
+    for family in (4, 6):
+        outward, inward = (SOURCE[family], PEER[family]), (PEER[family], SOURCE[family])
+        with capturing(mirrors.netns("tap-far"), "eth0") as wire:
+            ways = partial(pings, wire, *outward), partial(pings, wire, *inward)
+            wait_until(lambda: asked(mirrors, family) and all(way() for way in ways), what="copies of both ways")  # noqa: B023
+    healthy(lab)
+    mirrors.delete("mirror/far")
+    wait_until(lambda: tunnels() == ["", ""], what="the end of the tunnel")
+    assert mirrors.answers("source", PEER[4], "ping")
 
 
 def asked(made: World, family: int) -> bool:

@@ -14,6 +14,7 @@ from netloom.lab import Lab, sites
 from netloom.model.registry import NETWORK_ATTACHMENT
 from tests.lab import labs
 from tests.lab.pinging import INTERVAL, Pings, pinging
+from tests.lab.resting import healthy
 from tests.lab.test_three_sites import VNIS, addresses, document, network, status
 from tests.run.serving import netloom
 from tests.support.process import wait_until
@@ -72,6 +73,8 @@ def test_whatever_is_killed_nothing_is_lost_and_all_is_known_again(two: list[Lab
             wait_until(lambda: known(other) == 2, what="no new machine")
             pings.go_on()
             assert pings.lost(since) == {}, f"after {name} was killed"
+    for site in two:
+        healthy(site)
 
 
 def attachment(site: Lab, name: str, node: str, fabric: str, ips: list[str], **spec: Any) -> dict[str, Any]:

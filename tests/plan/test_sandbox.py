@@ -18,7 +18,6 @@ from netloom.model.kinds.sandbox import Sandbox
 from netloom.model.registry import KINDS as REGISTRY
 from netloom.model.registry import SANDBOX
 from netloom.model.schemas.validation import admit
-from netloom.plan.problem import Problem
 from netloom.plan.sandbox.changes import changes
 from netloom.plan.sandbox.names import LONGEST, Part, assign, label_value
 from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
@@ -236,25 +235,14 @@ FORWARDING: dict[str, Any] = {
 }
 
 
-def test_forwarding_is_a_mirror_where_both_ends_are_on_one_node() -> None:
-    plan = planned(edited(network_forwarding=FORWARDING), placement={"default": "n1"})
+@pytest.mark.parametrize("hosts", [{}, {"home": "n2"}], ids=["one-node", "two-nodes"])
+def test_forwarding_is_a_mirror(hosts: dict[str, str]) -> None:
+    plan = planned(edited(network_forwarding=FORWARDING), placement={"default": "n1", "hosts": hosts})
     (mirror,) = of(plan, Mirror).values()
     assert mirror.spec.source.attachment == "s1-server-server-switch"
     assert mirror.spec.destination.attachment == "s1-home-home-switch"
     assert mirror.spec.direction == "ingress"
     assert plan.problems == ()
-
-
-def test_forwarding_between_nodes_is_a_problem() -> None:
-    plan = planned(edited(network_forwarding=FORWARDING), placement={"default": "n1", "hosts": {"home": "n2"}})
-    assert of(plan, Mirror) == {}
-    assert plan.problems == (
-        Problem(
-            "MirrorAcrossNodes",
-            "spec.topology.network_forwarding.sources: server is on Node n1, and the destination home on n2: place both"
-            " on one Node in spec.placement.hosts",
-        ),
-    )
 
 
 def test_a_backend_that_is_not_implemented_is_refused() -> None:

@@ -53,6 +53,16 @@ def symbol(kind: str, *parts: str) -> str:
     return f"nl_{kind}_{digest}"
 
 
+def mirror_key(namespace: str, mirror: str) -> int:
+    """Return the GRE key of a Mirror between nodes."""
+    return int.from_bytes(blake2s(f"{namespace}/{mirror}".encode(), digest_size=4).digest(), "big")
+
+
+def mirror_tunnel(key: int) -> str:
+    """Return the name of the GRE port of a Mirror, on both nodes."""
+    return f"mirror_{key:08x}"
+
+
 def interface(mac: str) -> str:
     """Return the name of an attachment's device on its node: 14 characters of the 15 the kernel allows."""
     return "nl" + mac.replace(":", "")

@@ -6,7 +6,7 @@ from netloom.control.ovn.southbound import Southbound
 from netloom.control.runtime.conditions import READY, TRUE
 from netloom.model.document import Resource
 from netloom.model.kinds.networks import Fabric, Router, RouterStatus
-from netloom.model.kinds.paths import Shaping, ShapingStatus
+from netloom.model.kinds.paths import Mirror, MirrorStatus, Shaping, ShapingStatus
 from netloom.model.kinds.policy import (
     LoadBalancer,
     LoadBalancerStatus,
@@ -16,6 +16,7 @@ from netloom.model.kinds.policy import (
 )
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import DesiredRows
+from netloom.plan.ovn.layer2.mirrors import tunnel_of
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
@@ -44,6 +45,8 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
             # The rate is in force whether or not delay and loss are.
             is_ready = ready is not None and (ready.status == TRUE or ready.reason == IMPAIRMENT_UNSUPPORTED)
             return replace(status, applied=applied if is_ready else None, unsupported=unsupported)
+        case Mirror(), MirrorStatus():
+            return replace(status, tunnel=tunnel_of(planner.world, resource))
     return status
 
 

@@ -29,8 +29,10 @@ from netloom.control.runtime.counters import Histogram
 from netloom.control.runtime.queue import Pace
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
+from netloom.model.kinds.cluster import Node
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderRefusal
 from netloom.plan.ovn.desired import Delta, DesiredRows
+from netloom.plan.ovn.layer2.mirrors import rerouted
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.vxlan.limits import counted
@@ -246,9 +248,12 @@ class PlanFeed:
         except BaseException:
             self._pending = pending | self._pending
             raise
+        new = {unit for unit, generation in pending.items() if self.programmed.get(unit) != generation}
         self.programmed |= pending
         moved, self._moved = self._moved, set()
-        self.on_programmed(pending.keys() | counted(self.planner.world, moved) if self.in_step else None)
+        world = self.planner.world
+        restated = counted(world, moved) | rerouted(world, moved, any(unit.kind == Node.__name__ for unit in new))
+        self.on_programmed(pending.keys() | restated if self.in_step else None)
         if not self.in_step:
             self.in_step = self._was_in_step = True
             logger.info("%s is in step", self.sink.name, extra={"rows": len(self.planner.desired.rows)})

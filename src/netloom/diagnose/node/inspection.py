@@ -27,6 +27,7 @@ from netloom.errors import Unreachable
 from netloom.model.conditions import PLUGGED
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.bgp import RemoteVTEP
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.paths import Mirror
 from netloom.ovsdb.rows import vswitch as rows
@@ -124,11 +125,16 @@ class NodeInspection:
             device for plan in plans.values() for device in (plan.device, plan.outer)
         }
         mirrors = [unit_of(row.external_ids.get(OF, "")) for row in self._all("Mirror") if self.switch.is_ours(row)]
+        copied = self.mirrors(resources, plans)
+        vteps = of_type(resources, RemoteVTEP)
+        remote = {
+            Unit(one.kind, one.metadata.namespace, one.metadata.name) for one in vteps if one.spec.node == self.name
+        }
         return [
             *await self._flows(resources, plans),
-            *audit_ovn.audit_switch(wanted, seen, waiting),
+            *audit_ovn.audit_switch(wanted, seen, {*waiting, *copied, *remote}),  # Tunnel ports belong to these.
             *audit_ovn.audit_devices(await self.links.pairs(), used),
-            *audit_ovn.audit_mirrors(self.mirrors(resources, plans), {unit for unit in mirrors if unit is not None}),
+            *audit_ovn.audit_mirrors(copied, {unit for unit in mirrors if unit is not None}),
         ]
 
     def mirrors(self, resources: Iterable[Resource], plans: Plans) -> dict[Unit, MirrorPlan]:

@@ -1,4 +1,4 @@
-"""Mirrors on the node's switch: our rows, compared with the desired ones.
+"""Mirrors on the node's switch, and the GRE ports of those between nodes: our rows, compared with the desired ones.
 
 OVS 3.1 does not revalidate its cached flows when a mirror is added, changed or removed: packets of an existing
 connection would be copied, or not, for as long as it lasts. It does revalidate when a port changes. So each change of a
@@ -6,16 +6,17 @@ mirror also toggles `protected` of its output port, which affects bridges that l
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 from netloom.drivers.vswitch.driver import OF, OWNER, Vswitch
-from netloom.ovsdb.notation import Uuid, Value
+from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
-from netloom.ovsdb.rows.vswitch import Mirror, Port
+from netloom.ovsdb.rows.vswitch import Bridge, Interface, Mirror, Port
 from netloom.plan.node.mirrors import MirrorPlan
 from netloom.plan.problem import Unit
 
 KIND = "Mirror"
+TYPE = "gre"
 
 
 class Mirrors:
@@ -34,14 +35,14 @@ class Mirrors:
         if bridge is None:
             return 0
         seen = {of.name: row for of, row in self._seen() if of.namespace == namespace}
-        operations: list[Operation] = []
+        operations, tunnels = self._tunnels(namespace, wanted, bridge)
         gone = {row._uuid: row for name, row in seen.items() if name not in wanted}
         outputs = {port for row in gone.values() if (port := row.output_port) is not None}
         if gone:
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", frozenset(gone))]))
         changed = len(gone)
         for at, (name, plan) in enumerate(sorted(wanted.items())):
-            columns = self._columns(plan)
+            columns = self._columns(plan, tunnels)
             row = seen.get(name)
             if columns is None or (row is not None and all(getattr(row, key) == columns[key] for key in columns)):
                 continue
@@ -60,19 +61,54 @@ class Mirrors:
             await self._switch.writer.commit([*operations, *self._revalidated(outputs)])
         return changed
 
+    def _tunnels(
+        self, namespace: str, wanted: Mapping[str, MirrorPlan], bridge: Bridge
+    ) -> tuple[list[Operation], dict[str, NamedUuid]]:
+        """Return the operations that make the GRE ports those of a namespace, and the new ports by name."""
+        operations: list[Operation] = []
+        made: dict[str, NamedUuid] = {}
+        plans = {plan.tunnel.name: (name, plan.tunnel) for name, plan in wanted.items() if plan.tunnel is not None}
+        for row in self._gre_ports(namespace):
+            port = self._switch.port_of(row)
+            if row.name not in plans and port is not None:
+                delete = ("ports", "delete", frozenset({port._uuid}))
+                operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [delete]))
+        for number, (name, (mirror, plan)) in enumerate(sorted(plans.items())):
+            present = self._switch.interface(name)
+            if present is None:
+                ids = {OWNER: self._switch.owner, OF: str(Unit(KIND, namespace, mirror))}
+                made[name] = NamedUuid(f"t{number}")
+                inner = NamedUuid(f"g{number}")
+                row_of: dict[str, Any] = {"name": name, "type": TYPE, "options": plan.options, "external_ids": ids}
+                operations += [
+                    Insert("Interface", row_of, inner.name),
+                    Insert("Port", {"name": name, "interfaces": frozenset({inner})}, made[name].name),
+                    Mutate("Bridge", is_uuid(bridge._uuid), [("ports", "insert", frozenset({made[name]}))]),
+                ]
+            elif self._switch.is_ours(present) and (present.type, present.options) != (TYPE, plan.options):
+                columns: dict[str, Any] = {"type": TYPE, "options": plan.options}
+                operations.append(Update("Interface", is_uuid(present._uuid), columns))
+        return operations, made
+
+    def _gre_ports(self, namespace: str) -> list[Interface]:
+        rows = [cast("Interface", row) for row in self._switch.client.cache.rows("Interface").values()]
+        found = [(Unit.parse(row.external_ids.get(OF, "")), row) for row in rows if self._switch.is_ours(row)]
+        return [row for of, row in found if of is not None and (of.kind, of.namespace) == (KIND, namespace)]
+
     def _revalidated(self, outputs: Iterable[Uuid]) -> Iterator[Operation]:
         """Yield the operations that make the switch revalidate its cached flows."""
         ports = self._switch.client.cache.rows("Port")
-        for output in sorted(outputs):
+        for output in sorted(outputs, key=str):  # A port that is inserted with them has no row yet.
             if (port := ports.get(output)) is not None:
                 yield Update("Port", is_uuid(output), {"protected": not cast("Port", port).protected})
 
-    def _columns(self, plan: MirrorPlan) -> dict[str, Value] | None:
-        """Return the columns, or None while one of the ports is missing."""
-        source, destination = self._port(plan.source), self._port(plan.destination)
-        if source is None or destination is None:
+    def _columns(self, plan: MirrorPlan, made: Mapping[str, NamedUuid]) -> dict[str, Any] | None:
+        """Return the columns, or None while one of the ports is missing; `made` are those of the same transaction."""
+        tunnel = None if plan.tunnel is None else self._switch.interface(plan.tunnel.name)
+        source, destination = (made.get(end) or self._port(end) for end in (plan.source, plan.destination))
+        if source is None or destination is None or not (tunnel is None or self._switch.is_ours(tunnel)):
             return None
-        ports, none = frozenset({source}), frozenset[Uuid]()
+        ports, none = frozenset({source}), frozenset[Uuid | NamedUuid]()
         return {
             "select_src_port": ports if plan.sent else none,
             "select_dst_port": ports if plan.received else none,

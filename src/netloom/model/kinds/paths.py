@@ -9,7 +9,7 @@ from netloom.model.document import Resource, Value
 from netloom.model.schemas.rules import Rule, at_least_one, exactly_one, needs
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
-from netloom.model.values.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, meta
+from netloom.model.values.scalars import Count, DeviceName, Duration, Ip, Line, ObjectName, Percentage, Rate, Size, meta
 
 
 class Direction(StrEnum):
@@ -140,17 +140,33 @@ class MirrorSpec(Value, frozen=True, kw_only=True):
     )
 
     source: Annotated[MirrorEnd, meta("The attachment whose traffic is copied.")]
-    destination: Annotated[MirrorEnd, meta("The attachment that receives the copies.")]
+    destination: Annotated[MirrorEnd, meta("The attachment that receives the copies. What it sends is dropped.")]
     direction: Annotated[
         MirrorDirection, meta("The direction of copied traffic, from the point of view of the source.", default="both")
     ] = MirrorDirection.BOTH
+
+
+class MirrorTunnel(Value, frozen=True, kw_only=True):
+    """The GRE tunnel that carries copies to another node."""
+
+    key: Annotated[Count, meta("The GRE key.")]
+    source_ip: Annotated[Ip, meta("The address of the source's node.")] = field(name="sourceIP")
+    destination_ip: Annotated[Ip, meta("The address of the destination's node.")] = field(name="destinationIP")
+
+
+class MirrorStatus(Status, frozen=True, kw_only=True):
+    """Observed state of a mirror."""
+
+    tunnel: Annotated[
+        MirrorTunnel | None, meta("The way of the copies, if source and destination are on different nodes.")
+    ] = None
 
 
 class Mirror(Resource, frozen=True, kw_only=True):
     """A mirror: copies the traffic of one attachment to another."""
 
     spec: MirrorSpec
-    status: Status = Status()
+    status: MirrorStatus = MirrorStatus()
 
 
 class ChainEnd(Value, frozen=True, kw_only=True):

@@ -117,7 +117,8 @@ def audit_switch(
 ) -> list[Finding]:
     """Return the differences between the ports that a node should have and those of its switch.
 
-    `waiting` are attachments of the node without a plan, because their Network is not known: their interfaces stay.
+    `waiting` are other objects whose interfaces stay: attachments of the node without a plan, because their Network is
+    not known, and what has tunnel ports.
     """
     by_unit: dict[Unit | None, list[Interface]] = {}
     for interface in seen:

@@ -7,7 +7,7 @@
     block_internet     SecurityProfile that allows egress to the Sandbox's own blocks only
     gateway            the external gateway of man
     accessible_by_user with false: router policy of man that drops what enters the network through it
-    network_forwarding Mirror for each source on the destination's Node
+    network_forwarding Mirror for each source
     spec.links         Shaping of the attachment, or of the Router's port, both directions
     spec.macs          MAC address of the attachment
     spec.faults        linkDown of attachments and router ports; SecurityProfiles that keep hosts apart
@@ -73,7 +73,6 @@ from netloom.plan.sandbox.topology import (
 )
 
 BACKEND_UNSUPPORTED = "BackendUnsupported"
-OTHER_NODE = "MirrorAcrossNodes"
 LINK_UNSUPPORTED = "LinkUnsupported"
 NETNS_FOLDER = "/run/netns"
 BLOCK_INTERNET = "block-internet"
@@ -391,14 +390,6 @@ class _Planner:
             if found is None:
                 text = f"{at}.sources: host {source.host} has no link to {source.network}: a router has no port to copy"
                 self._problems.append(Problem(INVALID, text))
-                continue
-            here, there = self._placed[source.host], self._placed[forwarding.destination.host]
-            if here != there:
-                text = (
-                    f"{at}.sources: {source.host} is on Node {here}, and the destination "
-                    f"{forwarding.destination.host} on {there}: place both on one Node in spec.placement.hosts"
-                )
-                self._problems.append(Problem(OTHER_NODE, text))
                 continue
             for one in found:
                 if one != destination[0]:
