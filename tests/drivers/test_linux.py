@@ -318,6 +318,17 @@ def killed(host: BareHost, verb: str, document: Document, line: int) -> int:
 
 
 @pytest.mark.root
+def test_a_server_that_is_ending_is_not_taken_for_one_that_runs(rack: Rack) -> None:
+    rack.apply(documents())
+    host = rack.hosts["n1"]
+    path, *_ = sorted(host.run("find", "/run/netloom/linux", "-name", "*.conf").split())
+    host.run("rm", path)  # As a run that was killed after it had begun to stop the server.
+    steps = rack.apply(documents())["n1"]
+    assert [step.split()[-1] for step in steps] == ["stopped", "started"]
+    assert set(map(tuple, rack.apply(documents()).values())) == {()}
+
+
+@pytest.mark.root
 @pytest.mark.slow
 def test_after_kills_at_any_line_it_converges(rack: Rack) -> None:
     before = rack.snapshot()

@@ -53,6 +53,9 @@ def check(admin: Ask, node: Ask, made: list[tuple[Kind, str, str]]) -> None:
     assert node("PATCH", NODE.path(name=OWN), {"spec": {"underlayIP": UNDERLAY[OTHER]}}, MERGE)[0] == 403
     wide = {"spec": {"underlayIP": "fd00:0:0::1"}}
     assert admin("PATCH", NODE.path(name=OTHER), {"spec": {"underlayIP": "fd00::1"}}, MERGE)[0] == 200
+    # kube-apiserver reads the Nodes for its policies from a cache.
+    tried = f"{NODE.path(name=OWN)}?dryRun=All"
+    wait_until(lambda: node("PATCH", tried, wide, MERGE)[0] == 403, what="the other Node's new address")
     assert node("PATCH", NODE.path(name=OWN), wide, MERGE)[0] == 403
     assert admin("PATCH", NODE.path(name=OTHER), {"spec": {"underlayIP": UNDERLAY[OTHER]}}, MERGE)[0] == 200
     check_speakers(admin, node)

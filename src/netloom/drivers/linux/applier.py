@@ -530,7 +530,7 @@ class Host:
         steps = [
             Step(f"DHCP server {space} stopped", call=partial(self._stop, path, pid))
             for path, space, pid in self._running()
-            if path not in servers or not self._is_ours(space)
+            if path not in servers or not self._is_ours(space) or not os.path.exists(path)
         ]
         # A namespace that is gone keeps its links for a moment, and a VXLAN device its number: remove them by name.
         for fabric in sorted({one["fabric"] for one in (*self._state.known(), wanted)}):
@@ -829,6 +829,9 @@ class Host:
         return (path, space) if space else None
 
     def _stop(self, path: str, pid: int) -> None:
+        # First of all its configuration goes: if this run ends now, the next one knows that the server is ending.
+        if os.path.exists(path):
+            os.unlink(path)
         try:
             process = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -847,7 +850,7 @@ class Host:
             os.close(process)
 
     def _servers(self, wanted: Json) -> list[Step]:
-        running = {path for path, _, _ in self._running()}
+        running = {path for path, _, _ in self._running() if os.path.exists(path)}
         return [
             Step(f"DHCP server {space} started", call=partial(self._start, path, space, text))
             for path, (space, text) in sorted(self._configs(wanted).items())

@@ -22,7 +22,12 @@ from netloom.signals import Signal
 PROCESS = Path(__file__).with_name("process.py")
 SECONDS = 10.0
 """Seconds within which a relay starts, and answers."""
+ENDING_SECONDS = 0.02
 _CREDENTIALS = struct.Struct("=iII")
+
+
+class RelayEnded(OSError):
+    """The relay ended before it answered."""
 
 
 class Relays:
@@ -47,13 +52,28 @@ class Relays:
         try:
             async with asyncio.timeout(SECONDS):
                 if control is None:
-                    control = await self._connected(near) or await self._started(near, far)
-                await control.command(wanted)
+                    control = await self._living(near, wanted) or await self._started(near, far)
+                if control.wanted != wanted:
+                    await control.command(wanted)
         except (OSError, TimeoutError) as error:
             if control is not None:
                 control.close()
             text = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
             raise ProblemError("RelayFailed", f"the relay of {near}: {text}") from None
+
+    async def _living(self, near: str, wanted: PortImpairment) -> "_Control | None":
+        """Return the connection to the relay of a device; None if it has none, also when it has just ended.
+
+        A process that ends closes its connections before the socket on which it accepts them.
+        """
+        while (control := await self._connected(near)) is not None:
+            try:
+                await control.command(wanted)
+            except RelayEnded:
+                await asyncio.sleep(ENDING_SECONDS)
+            else:
+                return control
+        return None
 
     async def _started(self, near: str, far: str) -> "_Control":
         process = await asyncio.create_subprocess_exec(
@@ -114,7 +134,7 @@ class _Control(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(OSError("it ended"))
+            self._answer.set_exception(RelayEnded("it ended"))
         self._ended()
 
     def close(self) -> None:
@@ -125,9 +145,11 @@ class _Control(asyncio.Protocol):
     async def command(self, wanted: PortImpairment) -> None:
         """Tell the relay what is wanted, and wait until it has confirmed that."""
         async with self._asking:
+            assert self._transport is not None
+            if self._transport.is_closing():
+                raise RelayEnded("it ended")
             self._answer = asyncio.get_running_loop().create_future()
             line = {"sent": _triple(wanted.sent), "received": _triple(wanted.received)}
-            assert self._transport is not None
             self._transport.write(json.dumps(line).encode() + b"\n")
             await self._answer
             self.wanted = wanted
