@@ -38,7 +38,6 @@ USED: tuple[tuple[str, str, str], ...] = (
     ),
     ("bgp/errors.py", "REJECTED CONFIGURATION RESOURCES", "subcodes that a peer may send: their names are printed"),
     ("bgp/nlri.py", "encode_prefix decode_prefix", "unicast routes, which the library can do"),
-    ("bgp/rib.py", "membership", "route target constraint, which the library can do"),
     (
         "model/topology/legacy.py",
         "document_path teams logical_roles max_hosts phys_role logical_role ram host_interface hosts_access",

@@ -11,9 +11,11 @@ section 15): a sticky one, then the one that has moved most often, then that of 
 something asks for them.
 """
 
+import operator
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 MOVES, WINDOW_SECONDS, RECOVERY_SECONDS = 5, 180.0, 540.0
 """A MAC address that moves this often within this time is a duplicate (RFC 7432 section 15.1), for that long."""
+
+_WAS: Callable[[Any], Any] = operator.itemgetter(0)
+_NOW: Callable[[Any], Any] = operator.itemgetter(1)
+_ATTRIBUTES: Callable[[Path], object] = operator.attrgetter("attributes")
 
 
 class MacEntry(Struct, frozen=True):
@@ -112,12 +118,13 @@ class Instance:
                 case others:
                     others[key] = None
 
-    def drop(self, keys: Iterable[bytes]) -> None:
+    def drop(self, keys: Collection[bytes]) -> None:
         """Remove routes."""
         paths, macs = self.paths, self._macs
-        gone = [key for key in keys if paths.pop(key, None) is not None]
+        gone = keys if all(map(paths.__contains__, keys)) else [key for key in keys if key in paths]
+        deque(map(paths.__delitem__, gone), maxlen=0)
         old = self._note(gone)
-        if len(old) == len(gone) and {type(known) for known in map(macs.get, old)} == {bytes}:
+        if len(old) == len(gone) and set(map(type, map(macs.get, old))) == {bytes}:
             deque(map(macs.__delitem__, old), maxlen=0)  # None of the addresses has another route.
             return
         for key in gone:
@@ -155,6 +162,10 @@ def _claim(path: Path) -> tuple[object, ...]:
     moved = path.attributes.mobility
     hop = path.attributes.next_hop
     return (moved.sticky, moved.sequence, -hop.version, -int(hop), len(path.route))
+
+
+def _share_attributes(paths: list[Path]) -> bool:
+    return all(map(operator.is_, map(_ATTRIBUTES, paths), repeat(paths[0].attributes)))
 
 
 class Instances:
@@ -196,6 +207,22 @@ class Instances:
 
     def apply(self, changes: Mapping[bytes, tuple[Path | None, Path | None]]) -> None:
         """Apply changes of best paths."""
+        if not changes:
+            return
+        # Most often all routes have come, or gone, with the same attributes: that is done by loops in C.
+        before_all, now_all = list(map(_WAS, changes.values())), list(map(_NOW, changes.values()))
+        if not any(now_all) and _share_attributes(before_all):
+            for instance in self._of(before_all[0]):
+                instance.drop(changes)
+            return
+        if not any(before_all) and _share_attributes(now_all):
+            paths = dict(zip(changes, now_all, strict=True))
+            for instance in self._of(now_all[0]):
+                instance.put(paths)
+            return
+        self._apply_each(changes)
+
+    def _apply_each(self, changes: Mapping[bytes, tuple[Path | None, Path | None]]) -> None:
         none: tuple[Instance, ...] = ()
         known: dict[int, tuple[Instance, ...]] = {}
         """By the identity of attributes: a weak dictionary would cost more than the rest of the work for a route."""
