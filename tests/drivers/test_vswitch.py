@@ -16,7 +16,7 @@ from netloom.errors import Unreachable
 from netloom.model.kinds.attachments import PortType
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.ovsdb.operations import Comment
-from netloom.plan.node.mirrors import MirrorPlan
+from netloom.plan.node.mirrors import GrePort, MirrorPlan
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError
 from tests.support.ovn import OVS_SHARE, Database, run
@@ -182,6 +182,36 @@ def test_mirrors_are_made_changed_and_removed_and_others_stay(database: Database
     working(database, main)
     assert "theirs" in vsctl(database, "list", "mirror")
     assert "ns1/m" not in vsctl(database, "list", "mirror")
+
+
+@pytest.mark.ovn
+def test_the_gre_port_of_a_mirror_comes_and_goes_with_it_and_serves_no_other(database: Database) -> None:
+    def through(remote: str) -> MirrorPlan:
+        port = GrePort("mirror_0000000a", {"local_ip": "192.0.2.1", "remote_ip": remote, "key": "10"})
+        return MirrorPlan("one", port.name, sent=True, received=True, tunnel=port)
+
+    async def main(switch: Vswitch) -> None:
+        await prepare(switch, TOLD)
+        await switch.plug(replace(PLAN, name="one", device="one"))
+        mirrors = Mirrors(switch)
+
+        def leads() -> str:
+            found = switch.interface("mirror_0000000a")
+            return "" if found is None else f"{found.type} {found.options['remote_ip']}"
+
+        assert await mirrors.apply("ns1", {"m": through("192.0.2.2")}) == 1
+        assert leads() == "gre 192.0.2.2"
+        assert await mirrors.apply("ns1", {"m": through("192.0.2.2")}) == 0
+        assert await mirrors.apply("ns2", {"same-key": through("192.0.2.9")}) == 0
+        assert (leads(), mirrors.namespaces()) == ("gre 192.0.2.2", {"ns1"})
+        await mirrors.apply("ns1", {"m": through("192.0.2.3")})
+        assert leads() == "gre 192.0.2.3"
+        assert await mirrors.apply("ns2", {}) == 0
+        assert leads()
+        assert await mirrors.apply("ns1", {}) == 1
+        assert (leads(), mirrors.namespaces()) == ("", set())
+
+    working(database, main)
 
 
 @pytest.mark.ovn

@@ -1,7 +1,4 @@
-"""Keeps the mirrors of this node: those whose source and destination are both attachments plugged here.
-
-A key is a namespace. OVN makes the mirrors between nodes.
-"""
+"""Keeps the mirrors of this node: those with an end that is plugged here.  A key is a namespace."""
 
 from collections.abc import Iterable
 

@@ -42,7 +42,8 @@ class Mirrors:
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", frozenset(gone))]))
         changed = len(gone)
         for at, (name, plan) in enumerate(sorted(wanted.items())):
-            columns = self._columns(plan, tunnels)
+            of = str(Unit(KIND, namespace, name))
+            columns = self._columns(plan, of, tunnels)
             row = seen.get(name)
             if columns is None or (row is not None and all(getattr(row, key) == columns[key] for key in columns)):
                 continue
@@ -51,7 +52,7 @@ class Mirrors:
             if row is not None:
                 operations.append(Update("Mirror", is_uuid(row._uuid), columns))
                 continue
-            ids = {OWNER: self._switch.owner, OF: str(Unit(KIND, namespace, name))}
+            ids = {OWNER: self._switch.owner, OF: of}
             made = NamedUuid(f"m{at}_{len(operations)}")
             operations.append(
                 Insert("Mirror", {"name": f"{namespace}/{name}", "external_ids": ids, **columns}, made.name)
@@ -75,8 +76,9 @@ class Mirrors:
                 operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [delete]))
         for number, (name, (mirror, plan)) in enumerate(sorted(plans.items())):
             present = self._switch.interface(name)
+            of = str(Unit(KIND, namespace, mirror))
             if present is None:
-                ids = {OWNER: self._switch.owner, OF: str(Unit(KIND, namespace, mirror))}
+                ids = {OWNER: self._switch.owner, OF: of}
                 made[name] = NamedUuid(f"t{number}")
                 inner = NamedUuid(f"g{number}")
                 row_of: dict[str, Any] = {"name": name, "type": TYPE, "options": plan.options, "external_ids": ids}
@@ -85,7 +87,7 @@ class Mirrors:
                     Insert("Port", {"name": name, "interfaces": frozenset({inner})}, made[name].name),
                     Mutate("Bridge", is_uuid(bridge._uuid), [("ports", "insert", frozenset({made[name]}))]),
                 ]
-            elif self._switch.is_ours(present) and (present.type, present.options) != (TYPE, plan.options):
+            elif self._belongs(present, of) and (present.type, present.options) != (TYPE, plan.options):
                 columns: dict[str, Any] = {"type": TYPE, "options": plan.options}
                 operations.append(Update("Interface", is_uuid(present._uuid), columns))
         return operations, made
@@ -102,11 +104,15 @@ class Mirrors:
             if (port := ports.get(output)) is not None:
                 yield Update("Port", is_uuid(output), {"protected": not cast("Port", port).protected})
 
-    def _columns(self, plan: MirrorPlan, made: Mapping[str, NamedUuid]) -> dict[str, Any] | None:
+    def _belongs(self, row: Interface, of: str) -> bool:
+        """Whether a port is that of a Mirror: another one may have the same key."""
+        return self._switch.is_ours(row) and row.external_ids.get(OF) == of
+
+    def _columns(self, plan: MirrorPlan, of: str, made: Mapping[str, NamedUuid]) -> dict[str, Any] | None:
         """Return the columns, or None while one of the ports is missing; `made` are those of the same transaction."""
         tunnel = None if plan.tunnel is None else self._switch.interface(plan.tunnel.name)
         source, destination = (made.get(end) or self._port(end) for end in (plan.source, plan.destination))
-        if source is None or destination is None or not (tunnel is None or self._switch.is_ours(tunnel)):
+        if source is None or destination is None or not (tunnel is None or self._belongs(tunnel, of)):
             return None
         ports, none = frozenset({source}), frozenset[Uuid | NamedUuid]()
         return {
