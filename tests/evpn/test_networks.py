@@ -76,6 +76,30 @@ def test_what_cannot_be_extended_says_why_and_is_accepted_when_it_can() -> None:
     controlled(main, parts=PARTS)
 
 
+def test_large_vnis_of_a_speaker_have_numbers_of_their_own() -> None:
+    async def main(store: Store) -> None:
+        await _speaker(store, "main")
+        for vni in (10, 65536 + 10, 2 * 65536 + 10):
+            await _network(store, f"net-{vni}", vni=vni)
+            await _evpn(store, f"net-{vni}", f"net-{vni}")
+
+        async def numbers() -> list[int]:
+            names = [stored.name for stored in (await store.list(EVPN_NETWORK)).items]
+            return [(await _status(store, EVPN_NETWORK, name)).get("rdNumber", 0) for name in sorted(names)]
+
+        async def distinct() -> bool:
+            found = await numbers()
+            return len(set(found)) == 3 and min(found) > 0
+
+        await until(distinct)
+        assert (await _status(store, EVPN_NETWORK, "net-10"))["rdNumber"] == 10
+        before = await numbers()
+        await asyncio.sleep(30)
+        assert await numbers() == before
+
+    controlled(main, parts=PARTS)
+
+
 async def _is(store: Store, name: str, reason: str) -> bool:
     return await _reason(store, name) == reason
 
@@ -97,10 +121,16 @@ def test_of_two_speakers_one_forwards_and_the_other_takes_over() -> None:
                 await asyncio.sleep(1)
                 assert len(await forwarding()) <= 1
 
+        async def turn(name: str) -> int:
+            found: int = (await _status(store, EVPN_NETWORK, name)).get("turn", 0)
+            return found
+
         await beating("ab", 20)
         assert await forwarding() == {"a"}
+        assert (await turn("a"), await turn("b")) == (1, 0)
         await beating("b", 2 * SPEAKER_SILENT_SECONDS)
         assert await forwarding() == {"b"}
+        assert await turn("b") == 2
         await beating("ab", 40)
         assert await forwarding() == {"b"}, "the one that forwards stays"
         await asyncio.sleep(100)

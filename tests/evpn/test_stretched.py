@@ -9,6 +9,7 @@ import pytest
 
 from netloom.bgp import communities as ext
 from netloom.bgp.attributes import Attributes
+from netloom.bgp.evi import MOST_IPS, MOST_ROUTES, MOVES, RECOVERY_SECONDS
 from netloom.bgp.nlri import EVPN, EvpnRoute, MacIp, Multicast, encode_evpn, split
 from netloom.bgp.rib import Path, Relation, Source
 from netloom.bgp.speaker import Speaker
@@ -51,6 +52,10 @@ class Site:
         self.stretched.instance.put({key: Path(one, attributes, PEER) for key, one in routes.items()})
         asyncio.run(self.stretched.take_up(now))
 
+    def withdraw(self, route: EvpnRoute, now: float) -> None:
+        self.stretched.instance.drop(list(split(EVPN, encode_evpn(route))))
+        asyncio.run(self.stretched.take_up(now))
+
     def written(self) -> dict[str, tuple[str, ...]]:
         """Return the machines of the RemoteVTEPs, each of which the schema must admit."""
         found: dict[str, tuple[str, ...]] = {}
@@ -76,6 +81,52 @@ def test_a_claim_with_the_last_sequence_is_answered_with_the_last_sequence() -> 
     assert site.sequence() == LAST
     assert site.stretched.imports.macs == 0
     assert site.stretched.duplicates(10.0) == [OWN]
+
+
+CLAIM = MacIp(RD, bytes.fromhex(OWN.replace(":", "")), None, 10)
+
+
+def test_a_peer_that_withdraws_its_claim_each_time_is_answered_five_times() -> None:
+    site, now = Site(), 0.0
+    for sequence in range(1, 40, 2):
+        now += 5.0
+        site.announce(CLAIM, ext.mac_mobility(ext.Mobility(sequence)), now=now)
+        if sequence < 39:
+            site.withdraw(CLAIM, now + 1.0)
+    assert site.sequence() == 2 * (MOVES - 1)
+    assert site.stretched.duplicates(now) == [OWN]
+
+
+def test_a_duplicate_is_announced_again_when_its_time_is_over() -> None:
+    site = Site()
+    for now in range(MOVES + 2):
+        site.announce(CLAIM, ext.mac_mobility(ext.Mobility(2 * now)), now=float(now))
+    before = site.sequence()
+    site.stretched.recover(RECOVERY_SECONDS - 1)
+    assert site.sequence() == before
+    site.stretched.recover(RECOVERY_SECONDS + MOVES + 2)
+    assert site.sequence() == 2 * (MOVES + 1) + 1
+
+
+def test_a_machine_with_very_many_addresses_costs_no_more_than_one_with_many() -> None:
+    site = Site()
+    mac = bytes.fromhex("020000000002")
+    routes = [MacIp(RD, mac, IPv4Address(0x0A000000 + number), 10) for number in range(2, 3 * MOST_ROUTES)]
+    found = split(EVPN, b"".join(map(encode_evpn, routes)))
+    path = Attributes(next_hop=IPv4Address("192.0.2.1"), extended=(TARGET,))
+    site.stretched.instance.put({key: Path(route, path, PEER) for key, route in found.items()})
+    entry = site.stretched.instance.mac(mac)
+    assert entry is not None
+    assert len(entry.paths) == MOST_ROUTES
+    assert entry.ips == tuple(IPv4Address(0x0A000000 + number) for number in range(2, 2 + MOST_IPS))
+    keys = list(found)
+    site.stretched.instance.drop(keys[: 2 * MOST_ROUTES])
+    entry = site.stretched.instance.mac(mac)
+    assert entry is not None
+    assert len(entry.paths) == len(keys) - 2 * MOST_ROUTES
+    site.stretched.instance.drop(keys[2 * MOST_ROUTES :])
+    assert site.stretched.instance.mac(mac) is None
+    assert list(site.stretched.instance.macs()) == []
 
 
 def test_a_machine_moves_between_nodes_after_a_claim_with_the_last_sequence() -> None:

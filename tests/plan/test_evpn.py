@@ -14,8 +14,8 @@ from netloom.bgp.nlri import EvpnRoute, IpPrefix, MacIp, Multicast, Routes, deco
 from netloom.bgp.rib import Path, Relation, Source
 from netloom.model.kinds.bgp import MACS_OF_REMOTE_VTEP, BGPSpeaker, EVPNNetwork, RemoteVTEPSpec
 from netloom.plan.evpn.evi import Evi, evi_of
-from netloom.plan.evpn.exports import Exports, Flush, Machine, Prefix
-from netloom.plan.evpn.imports import MOST_VTEPS, Imports, Place, object_name, vni_of
+from netloom.plan.evpn.exports import MOST_GONE, Exports, Flush, Machine, Prefix
+from netloom.plan.evpn.imports import Imports, Place, object_name, vni_of
 
 VTEPS = [IPv4Address(f"192.0.2.{number}") for number in (1, 2, 3)]
 EVI = Evi(10, route_distinguisher("192.0.2.1:10"), frozenset(), (route_target("65000:10"), encapsulation()), VTEPS[0])
@@ -110,6 +110,46 @@ def test_a_machine_that_moves_is_announced_with_a_higher_sequence() -> None:
         table.exports.put("a", Machine(MACS[0], (), VTEPS[1]))
 
 
+def sequence(table: Table) -> list[int]:
+    table.flush()
+    return [mobility_of(one.extended).sequence for route, one in table.routes.values() if route[0] == 2]
+
+
+def test_a_machine_that_is_deleted_and_created_elsewhere_has_moved() -> None:
+    table = Table(Exports(EVI, AttributeCache()))
+    found = []
+    for number, vtep in enumerate((VTEPS[0], VTEPS[1], VTEPS[1], VTEPS[2])):
+        table.exports.put(f"owner-{number}", Machine(MACS[0], (), vtep))
+        found.append(sequence(table))
+        table.exports.put(f"owner-{number}", None)
+        assert sequence(table) == []
+    assert found == [[0], [1], [1], [2]]
+
+
+def test_a_bounded_number_of_machines_that_are_gone_is_remembered() -> None:
+    exports = Exports(EVI, AttributeCache())
+    for number in range(MOST_GONE + 10):
+        mac = number.to_bytes(6, "big")
+        exports.put("owner", Machine(mac, (), VTEPS[0]))
+        exports.flush()
+        exports.put("owner", None)
+        exports.flush()
+    assert len(exports._gone) == MOST_GONE
+
+
+def test_a_later_turn_has_higher_sequences_than_those_before() -> None:
+    first, second = Table(Exports(EVI, AttributeCache())), Table(Exports(EVI, AttributeCache()))
+    first.exports.begin_turn(1)
+    first.exports.put("a", Machine(MACS[0], (), VTEPS[0]))
+    assert sequence(first) == [0]
+    first.exports.contest(MACS[0], 9)
+    second.exports.put("a", Machine(MACS[0], (), VTEPS[1]))
+    second.exports.begin_turn(2)
+    assert sequence(first) < sequence(second)
+    second.exports.put("a", Machine(MACS[0], (), VTEPS[2]))
+    assert sequence(second) == [257]
+
+
 def test_subnets_behind_a_router_are_prefixes() -> None:
     table = Table(Exports(EVI, AttributeCache(), [VTEPS[0]]))
     block = ip_network("10.7.0.0/16")
@@ -122,19 +162,20 @@ def test_subnets_behind_a_router_are_prefixes() -> None:
     assert table.decoded() == {(Multicast(EVI.rd, VTEPS[0]), str(VTEPS[0]))}
 
 
-def _objects(asn: int = 65000, **spec: object) -> tuple[BGPSpeaker, EVPNNetwork]:
-    def made(kind: type[R], content: dict[str, object]) -> R:
-        return msgspec.convert({"apiVersion": "", "kind": "", "metadata": {"name": "x"}, "spec": content}, kind)
+def _objects(asn: int = 65000, number: int | None = None, **spec: object) -> tuple[BGPSpeaker, EVPNNetwork]:
+    def made(kind: type[R], content: dict[str, object], **status: object) -> R:
+        plain = {"apiVersion": "", "kind": "", "metadata": {"name": "x"}, "spec": content, "status": status}
+        return msgspec.convert(plain, kind)
 
     speaker = made(BGPSpeaker, {"asn": asn, "routerID": "192.0.2.1", "node": "gw"})
-    return speaker, made(EVPNNetwork, {"network": "blue", "speaker": "main", **spec})
+    return speaker, made(EVPNNetwork, {"network": "blue", "speaker": "main", **spec}, rdNumber=number)
 
 
 @pytest.mark.parametrize(
     ("spec", "vni", "rd", "target"),
     [
         ({}, 10, "192.0.2.1:10", auto_target(65000, 10)),
-        ({}, 70000, "65000:70000", auto_target(65000, 70000)),
+        ({"number": 7}, 70000, "192.0.2.1:7", auto_target(65000, 70000)),
         ({"asn": 4200000001}, 10, "192.0.2.1:10", auto_target(4200000001, 10)),
         ({"rd": "65000:77"}, 10, "65000:77", auto_target(65000, 10)),
         ({"rfc8365Targets": True}, 10, "192.0.2.1:10", auto_target(65000, 10, rfc8365=True)),
@@ -145,6 +186,11 @@ def test_the_instance_of_an_evpn_network(spec: dict[str, object], vni: int, rd: 
     evi = evi_of(*_objects(**spec), vni)  # type: ignore[arg-type]
     assert evi.rd == route_distinguisher(rd)
     assert evi.exports == (target, encapsulation())
+
+
+def test_a_large_vni_needs_a_number_in_the_route_distinguisher() -> None:
+    with pytest.raises(ValueError, match=r"spec\.rd"):
+        evi_of(*_objects(), 70000)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +244,13 @@ class Written:
 
 @given(st.lists(puts | floods, max_size=40), st.integers(0, 40))
 def test_objects_are_what_was_put_also_after_a_restart(steps: list[object], restart: int) -> None:
-    imports, written = Imports("blue", "net", "gw", 10), Written()
+    imports, written = Imports("blue", "net", "gw", 10, most=1024), Written()
     wanted: dict[str, tuple[Place, tuple[str, ...]]] = {}
     flood: set[Place] = set()
     for number, step in enumerate(steps):
         if number == restart:
             written.write(imports)
-            imports = Imports("blue", "net", "gw", 10)
+            imports = Imports("blue", "net", "gw", 10, most=1024)
             for name, spec in written.objects.items():
                 imports.adopt(name, spec)
         if isinstance(step, tuple):
@@ -231,7 +277,7 @@ def test_objects_are_what_was_put_also_after_a_restart(steps: list[object], rest
 
 
 def test_a_vtep_with_many_machines_has_several_objects_and_one_change_writes_one() -> None:
-    imports, written = Imports("blue", "net", "gw", 10), Written()
+    imports, written = Imports("blue", "net", "gw", 10, most=1024), Written()
     count = 3 * MACS_OF_REMOTE_VTEP + 5
     for number in range(count):
         imports.put(number.to_bytes(6, "big").hex(":"), PLACES[0])
@@ -250,10 +296,10 @@ def test_a_vtep_with_many_machines_has_several_objects_and_one_change_writes_one
 
 
 def test_a_peer_cannot_make_more_vteps_than_there_may_be() -> None:
-    imports = Imports("blue", "net", "gw", 10)
-    for number in range(MOST_VTEPS + 10):
+    imports = Imports("blue", "net", "gw", 10, most=100)
+    for number in range(110):
         imports.put(number.to_bytes(6, "big").hex(":"), Place(str(IPv4Address(0xC0000200 + number)), 10))
-    assert imports.macs == MOST_VTEPS
+    assert imports.macs == 100
     assert imports.refused == 10
 
 
@@ -272,7 +318,7 @@ def test_names_of_objects(name: str, place: Place, found: str) -> None:
 
 
 def test_a_vtep_that_takes_no_more_broadcasts_is_in_no_object_of_it() -> None:
-    imports, written = Imports("blue", "net", "gw", 10), Written()
+    imports, written = Imports("blue", "net", "gw", 10, most=1024), Written()
     for number in range(MACS_OF_REMOTE_VTEP + 5):
         imports.put(number.to_bytes(6, "big").hex(":"), PLACES[0])
     imports.flood({PLACES[0]})
@@ -310,9 +356,9 @@ def test_refused_vteps_are_imported_as_soon_as_there_is_room(steps: list[object]
 
 
 def test_a_machine_that_was_refused_is_imported_when_there_is_room() -> None:
-    imports, written = Imports("blue", "net", "gw", 10), Written()
-    macs = [number.to_bytes(6, "big").hex(":") for number in range(MOST_VTEPS + 2)]
-    places = [Place(str(IPv4Address(0xC0000200 + number)), 10) for number in range(MOST_VTEPS + 2)]
+    imports, written = Imports("blue", "net", "gw", 10, most=100), Written()
+    macs = [number.to_bytes(6, "big").hex(":") for number in range(100 + 2)]
+    places = [Place(str(IPv4Address(0xC0000200 + number)), 10) for number in range(100 + 2)]
     for mac, place in zip(macs, places, strict=True):
         imports.put(mac, place, ["10.0.0.1"])
     written.write(imports)
@@ -321,12 +367,41 @@ def test_a_machine_that_was_refused_is_imported_when_there_is_room() -> None:
     written.write(imports)
     written.write(imports)
     assert written.machines()[macs[-2]] == (places[-2], ("10.0.0.1",))
-    assert imports.macs == MOST_VTEPS
+    assert imports.macs == 100
     assert macs[-1] not in written.machines()
 
 
+def test_the_first_object_of_a_vtep_comes_back_with_a_machine() -> None:
+    imports, written = Imports("blue", "net", "gw", 10, most=1024), Written()
+    macs = [number.to_bytes(6, "big").hex(":") for number in range(MACS_OF_REMOTE_VTEP + 5)]
+    for mac in macs:
+        imports.put(mac, PLACES[0])
+    written.write(imports)
+    for mac in macs:
+        imports.put(mac, None)
+    first = object_name("blue", PLACES[0], 0)
+    imports.take()
+    imports.forget(first)  # The other one is not deleted yet.
+    imports.put(macs[-1], PLACES[0])
+    assert imports.spec(first) is not None
+    written.objects = {}
+    written.write(imports)
+    assert set(written.machines()) == {macs[-1]}
+    assert first in written.objects
+
+
+def test_more_vteps_are_accepted_when_the_limit_rises() -> None:
+    imports = Imports("blue", "net", "gw", 10, most=1)
+    imports.put("02:00:00:00:00:01", PLACES[0])
+    imports.put("02:00:00:00:00:02", PLACES[1])
+    imports.flood({PLACES[2]})
+    assert imports.places() == [PLACES[0]]
+    imports.admit(3)
+    assert set(imports.places()) == {PLACES[0], PLACES[1], PLACES[2]}
+
+
 def test_what_a_speaker_has_not_written_is_known_when_it_forwards() -> None:
-    imports, written = Imports("blue", "net", "gw", 10), Written()
+    imports, written = Imports("blue", "net", "gw", 10, most=1024), Written()
     imports.put("02:00:00:00:00:01", PLACES[0])
     imports.flood({PLACES[1]})
     for name in imports.take():  # As a speaker that does not forward: it has nothing to write.

@@ -8,9 +8,11 @@
 An instance has the best path of each route with one of its targets. Routes of several VTEPs for the same MAC address
 have different route distinguishers, so they are different routes for BGP. Which one counts is decided here (RFC 7432
 section 15): a sticky one, then the one that has moved most often, then that of the lowest VTEP. Routes stay bytes until
-something asks for them.
+something asks for them. Of very many routes for one MAC address only some are considered, so that a change of one costs
+a bounded time.
 """
 
+import heapq
 import operator
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,7 +23,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from netloom.bgp.communities import Mobility
-from netloom.bgp.nlri import MAC_IP, Address, EvpnRoute, MacIp, decode_evpn
+from netloom.bgp.nlri import MAC_IP, Address, EvpnRoute, MacIp, address, decode_evpn
 from netloom.bgp.rib import Path, Relation
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 MOVES, WINDOW_SECONDS, RECOVERY_SECONDS = 5, 180.0, 540.0
 """A MAC address that moves this often within this time is a duplicate (RFC 7432 section 15.1), for that long."""
+
+MOST_ROUTES = 1024
+"""How many routes for one MAC address are considered."""
+MOST_IPS = 64
+"""How many IP addresses of one MAC address are known."""
 
 _WAS: Callable[[Any], Any] = operator.itemgetter(0)
 _NOW: Callable[[Any], Any] = operator.itemgetter(1)
@@ -59,7 +66,9 @@ class Instance:
         self.others: dict[bytes, Path] = {}
         """The paths of routes that are not for a MAC address."""
         self._macs: dict[bytes, bytes | dict[bytes, None]] = {}
-        """The key of the route for each MAC address; if there are several, all of them: a peer may send very many."""
+        """The key of the route for each MAC address; if there are several, those that are considered."""
+        self._more: dict[bytes, dict[bytes, None]] = {}
+        """Those that are not considered, because there are very many: one moves up when another is withdrawn."""
         self._changed: set[bytes] = set()
         self._others_changed = False
 
@@ -75,11 +84,11 @@ class Instance:
         if not found:
             return None
         first = found[0]
-        vtep = first.attributes.next_hop
-        mine = [decode_evpn(path.route) for path in found if path.attributes.next_hop == vtep]
-        routes = [route for route in mine if isinstance(route, MacIp)]
-        ips = tuple(sorted((route.ip for route in routes if route.ip is not None), key=lambda ip: (ip.version, ip)))
-        return MacEntry(mac, vtep, _is_local(first), routes[0].label, ips, first.attributes.mobility, tuple(found))
+        vtep, route = first.attributes.next_hop, decode_evpn(first.route)
+        assert isinstance(route, MacIp)
+        packed = {_packed_ip(path.route) for path in found if path.attributes.next_hop == vtep} - {b""}
+        ips = tuple(map(address, heapq.nsmallest(MOST_IPS, packed, key=lambda ip: (len(ip), ip))))
+        return MacEntry(mac, vtep, _is_local(first), route.label, ips, first.attributes.mobility, tuple(found))
 
     def remote(self, kind: int) -> list[tuple[EvpnRoute, Path]]:
         """Return the routes of other speakers of one type, other than those for a MAC address."""
@@ -115,8 +124,10 @@ class Instance:
                     macs[mac] = key
                 case bytes() as other:
                     macs[mac] = {other: None, key: None}
-                case others:
+                case others if len(others) < MOST_ROUTES:
                     others[key] = None
+                case _:
+                    self._more.setdefault(mac, {})[key] = None
 
     def drop(self, keys: Collection[bytes]) -> None:
         """Remove routes."""
@@ -133,6 +144,15 @@ class Instance:
             known = macs[mac := key[14:20]]
             if isinstance(known, bytes):
                 del macs[mac]
+                continue
+            if (more := self._more.get(mac)) is not None:
+                if key in known:
+                    del known[key]
+                    known[more.popitem()[0]] = None
+                else:
+                    del more[key]
+                if not more:
+                    del self._more[mac]
                 continue
             del known[key]
             if len(known) == 1:
@@ -151,6 +171,11 @@ class Instance:
                     else:
                         self.others[key] = path
         return macs
+
+
+def _packed_ip(route: bytes) -> bytes:
+    """Return the IP address of a MAC/IP route; b"" if it has none."""
+    return route[32 : 32 + route[31] // 8]
 
 
 def _is_local(path: Path) -> bool:

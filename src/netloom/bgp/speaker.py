@@ -29,7 +29,8 @@ from netloom.bgp.rib import AdjIn, AdjOut, Path, Relation, Rib, Source
 RESTART_SECONDS = 120
 """How long peers keep our routes while we restart."""
 STALE_SECONDS = 360.0
-"""How long we keep routes that a restarted peer has not sent again, if it never says that it has sent all."""
+"""How long we keep routes that a restarted peer has not sent again, if it never says that it has sent all, and how long
+we keep routes of a peer that is away, however long it says that its restart may take."""
 DEFERRAL_SECONDS = 60.0
 """How long we wait, after our own restart, for all routes of peers before we say that we have sent all."""
 
@@ -330,7 +331,7 @@ class Speaker:
             if neighbor.flush_at is not None:
                 self._sweep(source)  # Those of an earlier restart (RFC 4724 section 4.2).
             self.rib.mark_stale(source, restart.families)
-            neighbor.flush_at = now + restart.seconds
+            neighbor.flush_at = now + min(restart.seconds, STALE_SECONDS)
         else:
             self._forget(neighbor)
         self._events.append(SessionEvent(neighbor.config.name, False, ended.why))

@@ -238,17 +238,18 @@ def test_adding_a_client_reads_its_own_network_only() -> None:
     assert cost(20) == cost(1)
 
 
-def test_a_distinguisher_that_does_not_fit_is_automatic(bare: Rest) -> None:
+def test_a_distinguisher_that_does_not_fit_is_shortened(bare: Rest) -> None:
     bare.post("/vtep/speakers", SPEAKER | {"as_number": 4200000000})
     shown = [bare.post(NETWORKS, {"vni": vni})[str(vni)]["EvpnNetwork"]["route_dist"] for vni in (10, 65536)]
     assert shown == ["4200000000:10", f"{4200000000 & 0xFFFF}:65536"]
-    assert bare.object(EVPN_NETWORK, "vni-65536")["spec"]["rd"] == "auto"
+    assert bare.object(EVPN_NETWORK, "vni-65536")["spec"]["rd"] == shown[1]
 
 
 @pytest.mark.parametrize("vni", [10, 65535, 65536, 2**24 - 1])
 def test_an_automatic_distinguisher_is_shown_as_the_speaker_announces_it(bare: Rest, vni: int) -> None:
     bare.post("/vtep/speakers", SPEAKER | {"as_number": 4200000000})
     bare.create(EVPN_NETWORK, "other", {"speaker": "vtep", "network": "n", "vni": vni, "rd": "auto"})
+    bare.set_status(EVPN_NETWORK, "other", {"vni": vni, "rdNumber": 7})
     speaker = bare.runner.run(bare.store.get(BGP_SPEAKER, "default", "vtep")).value()
     network = bare.runner.run(bare.store.get(EVPN_NETWORK, "default", "other")).value()
     assert isinstance(speaker, BGPSpeaker)

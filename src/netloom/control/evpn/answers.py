@@ -28,7 +28,7 @@ from netloom.bgp.rib import Path, Relation, preference
 from netloom.errors import BadRequest, NotFound
 from netloom.model.kinds.networks import Fabric
 from netloom.plan import names
-from netloom.plan.evpn.imports import MOST_VTEPS, Place, mac_text, vni_of
+from netloom.plan.evpn.imports import Place, mac_text, vni_of
 from netloom.plan.vxlan.layout import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -428,7 +428,8 @@ def _why_not(stretched: "Stretched", item: Item) -> str:
         return "another speaker forwards for this Network, or none was chosen yet: nothing is written"
     if not item["vni"]:
         return "its route has no VNI: neither in the label, nor in the tag, the route target or the route distinguisher"
-    return f"the Network has {MOST_VTEPS} VTEPs already: routes of others are not imported"
+    most = stretched.imports.most
+    return f"the Network has {most} VTEPs already: routes of others are not imported (spec.maxVTEPs)"
 
 
 def _explained(one: "RunningSpeaker", entry: MacEntry) -> list[Item]:

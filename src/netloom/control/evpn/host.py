@@ -62,14 +62,15 @@ class SpeakerHost:
     async def _choose(self, group: asyncio.TaskGroup) -> None:
         """Start, replace and end speakers."""
         wanted = {key: value for key, value in self.speakers.cache.items() if not value.metadata.deletion_timestamp}
-        for key in list(self.running):
+        for key, running in list(self.running.items()):
             value = wanted.get(key)
-            running = self.running[key]
             if value is not None and value.spec == running.value.spec and self._is_granted(key):
                 running.value = value
                 continue
             running.shut_down()
             await asyncio.sleep(0)  # The NOTIFICATIONs are sent first.
+            if self.running.get(key) is not running:
+                continue  # It has failed meanwhile.
             del self.running[key]
             task = self._tasks.pop(key)
             task.cancel()

@@ -5,7 +5,12 @@
     Accepted, Advertised (the speaker's) ─────► Ready
 
 Of several, the one that forwards stays, as long as its speaker sends heartbeats; then the next by name is chosen. So
-two speakers never announce one Network, or carry its frames, at the same time. A RemoteVTEP that no speaker of its
+two speakers never announce one Network, or carry its frames, at the same time. Each time that another one is chosen
+begins a turn, with a higher number: peers that keep routes of the earlier one must prefer those of the new one.
+
+A route distinguisher `routerID:n` has a number of 16 bits. It is the VNI, or for a larger VNI a free number: two
+speakers of one AS would otherwise have the same distinguisher, and a route reflector would pass on one of them only.
+A RemoteVTEP that no speaker of its
 EVPNNetwork can have written is deleted.
 """
 
@@ -27,6 +32,7 @@ from netloom.plan.ovn.layer3.advertised import advertised_subnets
 from netloom.plan.problem import Problem, Unit
 
 ACCEPTED, ADVERTISED = "Accepted", "Advertised"
+LAST_RD_NUMBER = 0xFFFF
 BY_NETWORK, BY_SPEAKER, BY_EVPN_NETWORK = "network", "speaker", "evpnNetwork"
 _NETWORK, _SPEAKER, _REMOTE = "EVPNNetwork", "BGPSpeaker", "RemoteVTEP"
 
@@ -215,6 +221,7 @@ class EvpnReconciler:
         forwarding = problem is None and self._forwarder(others) == key.name
         if forwarding and any(one.status.forwarding for one in others if one.metadata.name != key.name):
             return 0.1  # The other one stops first.
+        number = self._rd_number(value, vni) if problem is None else None
         generation = value.metadata.generation
         speaker = self._speakers.get(key.namespace, value.spec.speaker)
         accepted = Condition(
@@ -230,7 +237,9 @@ class EvpnReconciler:
         status = msgspec.structs.replace(
             value.status,
             vni=vni if problem is None else None,
+            rd_number=number,
             forwarding=forwarding,
+            turn=_turn(value, others) if forwarding else value.status.turn,
             subnets=self._advertised(value) if problem is None else (),
             node="" if problem is not None or speaker is None else speaker.spec.node,
             observed_generation=generation,
@@ -287,6 +296,26 @@ class EvpnReconciler:
                     return Problem("VNIInUse", text), 0
         return None, vni
 
+    def _rd_number(self, value: EVPNNetwork, vni: int) -> int | None:
+        """Return the number in the route distinguisher; None if all are taken."""
+        if vni <= LAST_RD_NUMBER:
+            return vni
+        namespace, spec = value.metadata.namespace, value.spec
+        others = [
+            other
+            for other in self._evpn_networks.indexed(BY_SPEAKER, f"{namespace}/{spec.speaker}")
+            if other.metadata.name != value.metadata.name and other.status.rd_number is not None
+        ]
+        known = value.status.rd_number
+        # A number that two have chosen at the same time is the earlier one's; a VNI that fits is never another's.
+        rivals = (one for one in others if (one.status.vni or 0) <= LAST_RD_NUMBER or self._is_before(one, value))
+        if known is not None and value.status.vni == vni and all(one.status.rd_number != known for one in rivals):
+            return known
+        taken = {one.status.rd_number for one in others}
+        first = vni & LAST_RD_NUMBER
+        numbers = ((first + step) % LAST_RD_NUMBER + 1 for step in range(LAST_RD_NUMBER))
+        return next((number for number in numbers if number not in taken), None)
+
     @staticmethod
     def _is_before(one: EVPNNetwork, other: EVPNNetwork) -> bool:
         def age(value: EVPNNetwork) -> tuple[bool, str, str]:
@@ -308,6 +337,12 @@ class EvpnReconciler:
             await self._client.delete(REMOTE_VTEP, *key, uid=remote.metadata.uid)
 
 
+def _turn(value: EVPNNetwork, candidates: Iterable[EVPNNetwork]) -> int:
+    """Return the turn of the EVPNNetwork that forwards: a higher one than those of others."""
+    last = max((one.status.turn for one in candidates if one.metadata.name != value.metadata.name), default=0)
+    return value.status.turn if value.status.turn > last else last + 1
+
+
 def _routed(value: Router | Subnet) -> object:
     """Return what advertised Subnets depend on."""
     return value.spec, value.status.validated if isinstance(value, Subnet) else None
@@ -315,4 +350,5 @@ def _routed(value: Router | Subnet) -> object:
 
 def _matters(value: EVPNNetwork) -> object:
     """Return what other EVPNNetworks depend on."""
-    return value.spec, value.metadata.deletion_timestamp, value.status.vni, value.status.forwarding
+    status = value.status
+    return value.spec, value.metadata.deletion_timestamp, status.vni, status.rd_number, status.forwarding, status.turn

@@ -60,6 +60,8 @@ SETTLE_SECONDS = 60.0
 COMPLETE_SECONDS = 30.0
 """How long peers wait at most for End-of-RIB."""
 RETRY_SECONDS = 5.0
+RECOVER_SECONDS = 5.0
+"""How often to look for duplicates whose time is over."""
 SETTLED_SECONDS = 0.2
 """How often to look whether all peers have sent their routes."""
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
@@ -187,6 +189,7 @@ class RunningSpeaker:
             group.create_task(self.writer.run())
             group.create_task(self._complete())
             group.create_task(self._settle())
+            group.create_task(self._recover())
             await self._serve()
 
     async def _serve(self) -> None:
@@ -501,6 +504,14 @@ class RunningSpeaker:
                     stretched.settle()
                     self._enqueue(key, stretched)
 
+    async def _recover(self) -> None:
+        while True:
+            await asyncio.sleep(RECOVER_SECONDS)
+            for key, evpn in self.evpns.items():
+                if (stretched := evpn.stretched) is not None:
+                    stretched.recover(asyncio.get_running_loop().time())
+                    self._enqueue(key, stretched)
+
     async def _complete(self) -> None:
         """Send End-of-RIB to peers, once all attachments are known."""
         deadline = self.started + COMPLETE_SECONDS
@@ -571,7 +582,7 @@ class RunningSpeaker:
 def _matters(value: EVPNNetwork) -> object:
     """Return what routes depend on: not the counts that the speaker writes itself."""
     status = value.status
-    return value.metadata.uid, value.spec, status.vni, status.forwarding, status.subnets
+    return value.metadata.uid, value.spec, status.vni, status.rd_number, status.forwarding, status.turn, status.subnets
 
 
 def _identity(spec: RemoteVTEPSpec) -> tuple[object, ...]:

@@ -4,8 +4,9 @@
     peers ──► Instance ──► Imports ──► RemoteVTEPs (`names` says which have changed)
 
 A machine that is attached here is never imported. If another site announces it too, it is announced with a higher
-sequence; after five times within three minutes it is left as it is until that time is over. It is a duplicate then, and
-also when the other site's route stays for some seconds: both may not have counted five.
+sequence; after five times within three minutes it is left as it is for nine minutes, then it is announced again
+(`recover`). It is a duplicate then, and also when the other site's route stays for some seconds: both may not have
+counted five. What the other site withdraws in between counts, too: RFC 7432 has it withdraw a route that lost.
 
 After a restart of the speaker, what was written before counts until all peers have sent their routes: only then is
 removed what nobody has announced again (`settle`).
@@ -53,7 +54,9 @@ class Stretched:
         self.instance = Instance(network.metadata.uid, evi.imports)
         self.exports = Exports(evi, speaker.cache, [evi.vtep] if fabric is Fabric.OVN else [])
         vtep = str(evi.vtep) if fabric is Fabric.OVN else ""
-        self.imports = Imports(network.metadata.name, network.spec.network, node, evi.vni, vtep)
+        self.imports = Imports(
+            network.metadata.name, network.spec.network, node, evi.vni, vtep, most=network.spec.max_vteps
+        )
         self.moves = MoveCounter()
         self.is_forwarding = False
         self._claimed: dict[bytes, float] = {}
@@ -89,6 +92,8 @@ class Stretched:
             Prefix(ip_network(one.cidr), ip_address(one.gateway), self.evi.vtep) for one in network.status.subnets
         )
         self.exports.put_prefixes(frozenset(prefixes))
+        self.exports.begin_turn(network.status.turn)
+        self.imports.admit(network.spec.max_vteps)
 
     def forward(self, is_forwarding: bool) -> bool:
         """Announce our machines, or withdraw them; return whether that is a change."""
@@ -162,9 +167,15 @@ class Stretched:
 
     def duplicates(self, now: float) -> list[str]:
         """Return the machines that are attached here and at another site."""
-        self.moves.expire(now)
         claimed = {mac for mac, since in self._claimed.items() if now - since >= CLAIM_SECONDS}
         return sorted(map(mac_text, claimed | (self.moves.duplicates() & self._claimed.keys())))
+
+    def recover(self, now: float) -> None:
+        """Announce machines again that are no longer duplicates."""
+        if over := self.moves.expire(now):
+            for mac in over:
+                self._import(mac, now)
+            self.export(now)
 
     def is_contested(self, mac: bytes) -> bool:
         """Whether a machine is attached here, and another site announces it too."""
@@ -196,7 +207,6 @@ class Stretched:
         claims = [] if entry is None else [one for one in entry.paths if one.source.relation is not Relation.LOCAL]
         if not claims:
             self._claimed.pop(mac, None)
-            self.moves.clear(mac)
             return
         self._claimed.setdefault(mac, now)
         most = claims[0].attributes.mobility  # The one that counts: a sticky one, or the one that has moved most often.

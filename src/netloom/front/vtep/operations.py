@@ -406,5 +406,5 @@ def _peer_name(address: str) -> str:
 
 
 def _distinguisher(asn: int, vni: int) -> str:
-    """Return ASN:VNI, or auto if that does not fit into a route distinguisher."""
-    return f"{asn}:{vni}" if asn < 2**16 or vni < 2**16 else "auto"
+    """Return ASN:VNI, with the lower half of a long ASN before a long VNI: a route distinguisher has six bytes."""
+    return f"{asn}:{vni}" if asn < 2**16 or vni < 2**16 else f"{asn & 0xFFFF}:{vni}"

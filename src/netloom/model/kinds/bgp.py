@@ -178,7 +178,10 @@ class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
     vni: Annotated[Vni | None, meta("The VNI between sites. The VNI of the Network if absent.")] = None
     rd: Annotated[
         RouteDistinguisher,
-        meta("The route distinguisher. auto means routerID:VNI, or ASN:VNI if the VNI is above 65535.", default="auto"),
+        meta(
+            "The route distinguisher. auto means routerID:VNI; for a VNI above 65535, the number is another one.",
+            default="auto",
+        ),
     ] = "auto"
     import_targets: Annotated[
         tuple[RouteTarget, ...],
@@ -191,6 +194,16 @@ class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
     rfc8365_targets: Annotated[
         bool, meta("Whether the route target auto has the form of RFC 8365, instead of ASN:VNI.", default=False)
     ] = field(default=False, name="rfc8365Targets")
+    max_vteps: Annotated[
+        int,
+        meta(
+            "How many VTEPs of other sites to accept. Broadcasts are sent to each of them.",
+            format="int32",
+            minimum=1,
+            maximum=4096,
+            default=1024,
+        ),
+    ] = field(default=1024, name="maxVTEPs")
     advertise_subnets: Annotated[
         bool,
         meta("Whether to advertise the Subnets behind the Routers of the Network as IP prefixes.", default=False),
@@ -213,9 +226,20 @@ class EVPNNetworkStatus(Status, frozen=True, kw_only=True):
     """Observed state of a Network that EVPN extends to other sites."""
 
     vni: Annotated[Vni | None, meta("The VNI between sites.")] = None
+    rd_number: Annotated[
+        int | None,
+        meta("The number in the route distinguisher auto.", format="int32", minimum=1, maximum=65535),
+    ] = None
     forwarding: Annotated[
         bool, meta("Whether the speaker forwards for the Network. Of several speakers of a Network, one does.")
     ] = False
+    turn: Annotated[
+        Count,
+        meta(
+            "Of several speakers of a Network, the one with the highest turn forwards, or did last. The MAC mobility "
+            "sequences that it advertises are higher than those of earlier turns."
+        ),
+    ] = 0
     node: Annotated[
         ObjectName, meta("The Node of the speaker. RemoteVTEPs that another Node has written are ignored.")
     ] = ""

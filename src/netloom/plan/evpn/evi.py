@@ -40,9 +40,12 @@ def evi_of(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> Evi:
             return auto_target(speaker.spec.asn, vni, rfc8365=spec.rfc8365_targets)
         return route_target(text)
 
+    distinguisher = distinguisher_text(speaker, network, vni)
+    if not distinguisher:
+        raise ValueError(f"spec.rd: no number after {speaker.spec.router_id} is free: set the field")
     return Evi(
         vni=vni,
-        rd=route_distinguisher(distinguisher_text(speaker, network, vni)),
+        rd=route_distinguisher(distinguisher),
         imports=frozenset(map(target, spec.import_targets)),
         exports=(*sorted(map(target, spec.export_targets)), encapsulation()),
         vtep=IPv4Address(speaker.spec.router_id),
@@ -50,11 +53,12 @@ def evi_of(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> Evi:
 
 
 def distinguisher_text(speaker: BGPSpeaker, network: EVPNNetwork, vni: int) -> str:
-    """Return the route distinguisher of an EVPNNetwork as text."""
+    """Return the route distinguisher of an EVPNNetwork as text; "": it has none yet."""
     if network.spec.rd != AUTO:
         return network.spec.rd
-    # A number after an address has 16 bits: beyond that, the VNI follows the lower half of the AS number.
-    return f"{speaker.spec.router_id}:{vni}" if vni < 1 << 16 else f"{speaker.spec.asn & 0xFFFF}:{vni}"
+    # A number after an address has 16 bits: beyond that, the controller has chosen one.
+    number = vni if vni < 1 << 16 else network.status.rd_number
+    return "" if number is None else f"{speaker.spec.router_id}:{number}"
 
 
 def memberships(asn: int, peers: Iterable[BGPPeerSpec], instances: Iterable[Evi]) -> frozenset[bytes]:

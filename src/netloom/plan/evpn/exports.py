@@ -6,7 +6,9 @@
 
 For each machine there is a route with its MAC address alone and one with each of its IP addresses, because some
 speakers read only the former for frames and only the latter for ARP. Each VTEP of ours gets a route for broadcast. A
-machine that has moved to another VTEP is announced with a higher sequence (RFC 7432 section 15).
+machine that has moved to another VTEP is announced with a higher sequence (RFC 7432 section 15), also if it was gone
+for a moment. A speaker that takes over from another one begins with higher sequences than that had: peers may keep the
+other's routes for minutes, as those of a speaker that restarts.
 """
 
 from collections import Counter
@@ -19,6 +21,11 @@ from netloom.bgp.attributes import AttributeCache, Attributes, Pmsi
 from netloom.bgp.communities import LAST_SEQUENCE, Mobility, mac_mobility
 from netloom.bgp.nlri import EVPN, Address, EvpnRoute, IpPrefix, MacIp, Multicast, Routes, encode_evpn, split
 from netloom.plan.evpn.evi import Evi
+
+SEQUENCES_OF_A_TURN = 256
+"""How much higher the sequences begin with each turn: no machine is expected to move more often in one."""
+MOST_GONE = 16384
+"""How many machines that are gone are remembered."""
 
 
 class Machine(Struct, frozen=True):
@@ -60,6 +67,10 @@ class Exports:
         self._owners: dict[bytes, set[str]] = {}
         """The owners of each MAC address: of several, the first by name has it."""
         self._sequences: dict[bytes, int] = {}
+        self._first = 0
+        """The sequence of machines that have not moved."""
+        self._gone: dict[bytes, tuple[Address, int]] = {}
+        """Where machines that are gone were, and their sequence: one that moves is deleted and created again."""
         self._behind: Counter[Address] = Counter()
         """How many machines each VTEP has."""
         self._prefixes: frozenset[Prefix] = frozenset()
@@ -114,13 +125,20 @@ class Exports:
 
     def contest(self, mac: bytes, sequence: int) -> None:
         """Announce a machine with at least this sequence, or the last one."""
-        if (sequence := min(sequence, LAST_SEQUENCE)) > self._sequences.get(mac, 0):
+        if (sequence := min(sequence, LAST_SEQUENCE)) > self.sequence(mac):
             self._sequences[mac] = sequence
             self._dirty.add(mac)
 
     def sequence(self, mac: bytes) -> int:
         """Return the sequence with which a machine is announced."""
-        return self._sequences.get(mac, 0)
+        return max(self._first, self._sequences.get(mac, 0))
+
+    def begin_turn(self, turn: int) -> None:
+        """Begin with higher sequences than the speakers that forwarded in turns before, of which the first is 1."""
+        first = min(max(turn - 1, 0) * SEQUENCES_OF_A_TURN, LAST_SEQUENCE)
+        if first != self._first:
+            self._first = first
+            self._dirty.update(self._owners)
 
     def put_prefixes(self, prefixes: frozenset[Prefix]) -> None:
         """Set the Subnets behind Routers."""
@@ -138,18 +156,32 @@ class Exports:
             now: dict[Attributes, Routes] = {}
             if owners:
                 machine = self._machines[min(owners)]
-                if before is not None and before[0] != machine.vtep:
-                    self._sequences[mac] = min(self._sequences.get(mac, 0) + 1, LAST_SEQUENCE)
+                vtep = self._return(mac) if before is None else before[0]
+                if vtep is not None and vtep != machine.vtep:
+                    self._sequences[mac] = min(self.sequence(mac) + 1, LAST_SEQUENCE)
                 now = self._of_machine(machine)
                 self._sent[mac] = (machine.vtep, now)
-            else:
-                self._sequences.pop(mac, None)
+            elif before is not None:
+                self._leave(mac, before[0])
             _change(flush, before[1] if before is not None else {}, now)
         if self._others_dirty:
             others = self._others()
             _change(flush, self._sent_others, others)
             self._sent_others, self._others_dirty = others, False
         return flush
+
+    def _leave(self, mac: bytes, vtep: Address) -> None:
+        """Remember a machine that is gone, and forget the one that has been gone longest."""
+        self._gone[mac] = (vtep, self._sequences.pop(mac, 0))
+        if len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+
+    def _return(self, mac: bytes) -> Address | None:
+        """Return where a machine was that is new, or back; its sequence is what it was, or more."""
+        vtep, sequence = self._gone.pop(mac, (None, 0))
+        if sequence > self._sequences.get(mac, 0):
+            self._sequences[mac] = sequence
+        return vtep
 
     def everything(self) -> dict[Attributes, Routes]:
         """Return all routes that were flushed."""
@@ -167,7 +199,7 @@ class Exports:
 
     def _of_machine(self, machine: Machine) -> dict[Attributes, Routes]:
         extended = self.evi.exports
-        if sequence := self._sequences.get(machine.mac, 0):
+        if sequence := self.sequence(machine.mac):
             extended = (*extended, mac_mobility(Mobility(sequence)))
         attributes = self._cache.get({"extended": extended}, machine.vtep)
         return {attributes: _routes(MacIp(self.evi.rd, machine.mac, ip, self.evi.vni) for ip in (None, *machine.ips))}

@@ -24,8 +24,6 @@ from netloom.model.kinds.bgp import MACS_OF_REMOTE_VTEP, RemoteMAC, RemoteVTEPSp
 
 IPS_OF_MAC = 64
 """How many addresses of one machine are written."""
-MOST_VTEPS = 4096
-"""How many VTEPs one network may have: routes of more are not imported."""
 
 
 class Place(Struct, frozen=True, order=True):
@@ -93,10 +91,10 @@ class Imports:
     """The RemoteVTEPs of one EVPNNetwork."""
 
     def __init__(
-        self, evpn_network: str, network: str, node: str, vni: int, local_address: str = "", *, most: int = MOST_VTEPS
+        self, evpn_network: str, network: str, node: str, vni: int, local_address: str = "", *, most: int
     ) -> None:
         """`local_address` is the VTEP of this site, if one node is it for all; `most` VTEPs of others are imported."""
-        self._most = most
+        self.most = most
         self._evpn_network = evpn_network
         self._network = network
         self._node = node
@@ -119,6 +117,12 @@ class Imports:
         self._dirty: set[str] = set()
         self.refused = 0
         """How often a route was not imported because there are too many VTEPs."""
+
+    def admit(self, most: int) -> None:
+        """Set how many VTEPs of others are imported; those that are there stay."""
+        self.most = most
+        while self._waiting and len(self._objects) < most:
+            self._admit_next()
 
     @property
     def macs(self) -> int:
@@ -280,7 +284,7 @@ class Imports:
             del self._waiting[place]
 
     def _is_admitted(self, place: Place) -> bool:
-        if place in self._objects or len(self._objects) < self._most:
+        if place in self._objects or len(self._objects) < self.most:
             return True
         self.refused += 1
         return False
@@ -289,13 +293,12 @@ class Imports:
         return place in self._flood or any(self._objects[place].values())
 
     def _set(self, mac: str, place: Place, number: int, ips: tuple[str, ...]) -> None:
-        objects = self._objects.setdefault(place, {0: {}})
-        if number not in objects:
-            objects[number] = {}
-        if not objects.get(0):
+        objects, room = self._objects.setdefault(place, {}), self._room.setdefault(place, set())
+        if 0 not in objects:
+            room.add(0)
+        if not objects.setdefault(0, {}):
             self._dirty.add(self._name(place, 0))  # It may be needed from now on.
-        objects[number][mac] = ips
-        room = self._room.setdefault(place, {0})
+        objects.setdefault(number, {})[mac] = ips
         (room.add if len(objects[number]) < MACS_OF_REMOTE_VTEP else room.discard)(number)
         self._where[mac] = (place, number)
         self._dirty.add(self._name(place, number))
