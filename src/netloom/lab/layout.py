@@ -37,7 +37,7 @@ SITE_BITS = 24
 ROUTER = "router"
 ROUTER_HOST = 254
 SITE_ASN = 65000
-"""The autonomous system of the reflector; that of site K is greater by K."""
+"""The autonomous system of a reflector and its clients; without a reflector, that of site K is greater by K."""
 MANAGEMENT_NET = int(IPv4Address("172.30.0.0"))
 MANAGEMENT_BITS = 16
 CENTRAL_NET = int(IPv4Address("172.29.0.0"))

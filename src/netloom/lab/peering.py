@@ -1,8 +1,9 @@
 """The BGP sessions between the sites of a lab: as objects of each site's API, or as a configuration of FRR.
 
-Each site is an autonomous system, 65000 and its number, with a speaker on its first node. Without a reflector, every
-site has a session with every other one. A reflector is the system 65000, in the router between the sites; it passes
-routes on with their next hops, so packets go from site to site all the same.
+Each site has a speaker on its first node. Without a reflector, every site is an autonomous system, 65000 and its
+number, and has a session with every other one. With a route reflector, which is in the router between the sites, all
+are the system 65000, and the sites are its clients (RFC 4456). It passes routes on with their next hops, so packets go
+from site to site all the same.
 """
 
 from netloom.client.resources import of_kind
@@ -25,7 +26,11 @@ def sessions(layout: Layout, sites: int, *, reflected: bool) -> dict[str, tuple[
     if layout.state.site and reflected:
         return {REFLECTOR: (router_ip(layout.state.site), SITE_ASN)}
     others = (number for number in range(1, sites + 1) if number != layout.state.site)
-    return {f"site{number}": (gateway_ip(number), SITE_ASN + number) for number in others}
+    return {f"site{number}": (gateway_ip(number), _asn(number, reflected=reflected)) for number in others}
+
+
+def _asn(site: int, *, reflected: bool) -> int:
+    return SITE_ASN if reflected else SITE_ASN + site
 
 
 def objects(layout: Layout, sites: int, *, reflected: bool) -> list[tuple[Kind, Document]]:
@@ -34,7 +39,7 @@ def objects(layout: Layout, sites: int, *, reflected: bool) -> list[tuple[Kind, 
     # The reflector has an address in each site, and listens on all of them.
     listen = {"address": address} if layout.state.site else {}
     speaker = {
-        "asn": SITE_ASN + layout.state.site,
+        "asn": _asn(layout.state.site, reflected=reflected),
         "routerID": address,
         "node": layout.gateway,
         "listen": listen,
@@ -42,6 +47,8 @@ def objects(layout: Layout, sites: int, *, reflected: bool) -> list[tuple[Kind, 
     found = [(BGP_SPEAKER, _document(BGP_SPEAKER, SPEAKER, speaker))]
     for name, (peer, asn) in sessions(layout, sites, reflected=reflected).items():
         spec = {"speaker": SPEAKER, "address": peer, "remoteASN": asn}
+        if not layout.state.site:
+            spec["routeReflectorClient"] = True
         found.append((BGP_PEER, _document(BGP_PEER, name, spec)))
     return found
 
@@ -66,7 +73,6 @@ def frr_configuration(layout: Layout) -> str:
         f"router bgp {SITE_ASN}",
         f" bgp router-id {router_ip(1)}",
         " no bgp default ipv4-unicast",
-        " no bgp ebgp-requires-policy",
         # When it restarts, packets flow: it forwards none itself, so nothing of that is lost.
         " bgp graceful-restart",
         " bgp graceful-restart preserve-fw-state",
@@ -74,7 +80,7 @@ def frr_configuration(layout: Layout) -> str:
         *(f" neighbor {address} remote-as {asn}" for address, asn in peers),
         " address-family l2vpn evpn",
         *(f"  neighbor {address} activate" for address, _ in peers),
-        *(f"  neighbor {address} attribute-unchanged next-hop" for address, _ in peers),
+        *(f"  neighbor {address} route-reflector-client" for address, _ in peers),
         " exit-address-family",
     ]
     return "\n".join([*lines, ""])
