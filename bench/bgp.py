@@ -1,9 +1,11 @@
 """BGP speakers side by side: ours, FRR's of two generations, GoBGP's, os-ken's; the same sender and the same bytes.
 
 The sender connects, sends everything as fast as the receiver reads, and stays. The time is that from the first route
-to the moment when the receiver shows all of them: FRR by its terminal, GoBGP by its client, ours by the table of MAC
-addresses of a network. The speakers take turns, and the best of several turns counts, since what else this machine does
-can only make one slower; the slow ones have one turn. Decoding alone is compared with ExaBGP's.
+to the moment when the receiver shows all of them: FRR by its terminal, GoBGP by its client, ours by the number of
+machines that `netloom evpn summary` shows. Ours is the whole `netloom speaker`, which makes RemoteVTEPs of what it
+learns and writes them to a `netloom serve` beside it; the library alone is shown, too. The speakers take turns, and
+the best of several turns counts, since what else this machine does can only make one slower; the slow ones have one
+turn. Decoding alone is compared with ExaBGP's.
 """
 
 import contextlib
@@ -28,9 +30,10 @@ from netloom.bgp.messages import KEEPALIVE, LONGEST_EXTENDED, Framer, Kind, enco
 from netloom.bgp.nlri import EVPN, MacIp, encode_evpn
 from netloom.bgp.update import announce, decode_update, withdraw
 from netloom.lab.daemons.entering import entered, inside, mountpoints
+from tests.run.serving import NETLOOM, environment
 from tests.support.frr import BGPD, OURS, THEIRS, Bgpd, cabled
 from tests.support.ovn import run
-from tests.support.process import scratch
+from tests.support.process import free_port, scratch
 
 ROUTES, PER_UPDATE, TURNS = 100_000, 90, 3
 FEW = 2000
@@ -188,6 +191,67 @@ def _python(script: str, netns: str, folder: Path) -> Iterator[Receiver]:
 def _netloom(netns: str, folder: Path) -> Iterator[Receiver]:
     with _python(_OURS, netns, folder) as receiver:
         yield receiver
+
+
+@contextmanager
+def _speaker(netns: str, folder: Path) -> Iterator[Receiver]:
+    """Run `netloom serve` and `netloom speaker`."""
+    data, path, port = folder / f"serve-{time.monotonic_ns()}", folder / "speaker.sock", free_port()
+    kubeconfig, listen = data / "admin.kubeconfig", f"127.0.0.1:{port}"
+
+    def within(*args: object) -> list[str]:
+        return entered([*NETLOOM, *map(str, args)], netns=netns, folder=folder)
+
+    def started(*args: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(within(*args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+
+    with started("serve", "--data", data, "--listen", listen) as server:
+        try:
+            peers = [
+                _object("BGPPeer", f"p{n}", {"speaker": "main", "address": address, "remoteASN": asn, "passive": True})
+                for n, (address, asn) in enumerate(PEERS.items())
+            ]
+            objects = [
+                _object("Node", "n1", {"underlayIP": THEIRS}),
+                _object("Network", "blue", {"vni": 10}),
+                _object(
+                    "BGPSpeaker",
+                    "main",
+                    {"asn": 65002, "routerID": THEIRS, "node": "n1", "listen": {"address": THEIRS}},
+                ),
+                _object("EVPNNetwork", "blue", {"network": "blue", "speaker": "main", "importTargets": ["65001:10"]}),
+                *peers,
+            ]
+            applying = within("--kubeconfig", kubeconfig, "apply", "-f", "-")
+            text = json.dumps({"kind": "List", "items": objects})
+            while subprocess.run(
+                applying, input=text, text=True, capture_output=True, env=environment(), check=False
+            ).returncode:
+                assert server.poll() is None, "netloom serve has ended"
+            with started("speaker", "--kubeconfig", kubeconfig, "--node", "n1", "--speaker-socket", path) as child:
+                try:
+                    yield Receiver(partial(_shown, path), child.pid, 0.02)
+                finally:
+                    child.send_signal(signal.SIGKILL)
+        finally:
+            server.send_signal(signal.SIGKILL)
+
+
+def _object(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": "netloom.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _shown(path: Path) -> int:
+    """Return how many machines of others a speaker has imported; -1 if it does not forward yet."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        try:
+            asking.connect(str(path))
+        except OSError:
+            return -1
+        asking.sendall(b'{"command": "summary"}\n')
+        items = list(map(json.loads, asking.makefile("rb")))
+    found = [item for item in items if item.get("kind") == "network"]
+    return int(found[0]["remote"]) if found and found[0]["forwarding"] else -1
 
 
 @contextmanager
@@ -378,7 +442,8 @@ def _decoding() -> Row:
 def tables() -> list[tuple[str, str, list[Row]]]:
     """Measure and return the tables."""
     speakers: dict[str, Callable[[str, Path], contextlib.AbstractContextManager[Receiver]]] = {
-        "netloom": _netloom,
+        "netloom": _speaker,
+        "the library": _netloom,
         "FRR": _frr(""),
         "GoBGP": _gobgp,
         "os-ken": _os_ken,

@@ -1,11 +1,13 @@
 """One EVPNNetwork against the routes of a hostile peer: the speaker goes on, and other machines are as they were."""
 
 import asyncio
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netloom.bgp import communities as ext
 from netloom.bgp.attributes import Attributes
@@ -127,6 +129,43 @@ def test_a_machine_with_very_many_addresses_costs_no_more_than_one_with_many() -
     site.stretched.instance.drop(keys[2 * MOST_ROUTES :])
     assert site.stretched.instance.mac(mac) is None
     assert list(site.stretched.instance.macs()) == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([2, 3, 4, 5]),
+            st.none() | st.ip_addresses(v=4) | st.ip_addresses(v=6),
+            st.sampled_from(["192.0.2.1", "192.0.2.2", "0.0.0.0", ""]),
+            st.sampled_from([0, 10, 11]),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_machines_are_imported_many_at_once_as_one_by_one(
+    routes: list[tuple[int, IPv4Address | IPv6Address | None, str, int, bool]],
+) -> None:
+    many, single = Site(), Site()
+    for last, ip, vtep, vni, first in routes:
+        mac = bytes((2, 0, 0, 0, 0, last))
+        found = split(EVPN, encode_evpn(MacIp(RD, mac, ip, vni)))
+        for site in (many, single):
+            if not vtep:
+                site.stretched.instance.drop(list(found))
+                continue
+            path = Attributes(next_hop=ip_address(vtep), extended=(ext.encapsulation(),))
+            site.stretched.instance.put({key: Path(route, path, PEER) for key, route in found.items()})
+        single.stretched._import(mac, 1.0)
+        if first:
+            asyncio.run(many.stretched.take_up(1.0))
+    asyncio.run(many.stretched.take_up(1.0))
+
+    def imported(site: Site) -> dict[str, object]:
+        imports = site.stretched.imports
+        return {mac: (imports.place(mac), imports.ips(mac)) for mac in imports.known()}
+
+    assert imported(many) == imported(single)
 
 
 def test_a_machine_moves_between_nodes_after_a_claim_with_the_last_sequence() -> None:

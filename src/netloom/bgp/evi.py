@@ -90,6 +90,22 @@ class Instance:
         ips = tuple(map(address, heapq.nsmallest(MOST_IPS, packed, key=lambda ip: (len(ip), ip))))
         return MacEntry(mac, vtep, _is_local(first), route.label, ips, first.attributes.mobility, tuple(found))
 
+    def sort(self, macs: Iterable[bytes]) -> tuple[list[tuple[bytes, Path]], list[bytes], list[bytes]]:
+        """Return the MAC addresses with one route, of another speaker, those with none, and the others."""
+        single: list[tuple[bytes, Path]] = []
+        none: list[bytes] = []
+        others: list[bytes] = []
+        known, paths, local = self._macs, self.paths, Relation.LOCAL
+        for mac in macs:
+            key = known.get(mac)
+            if key is None:
+                none.append(mac)
+            elif type(key) is bytes and (path := paths[key]).source.relation is not local:
+                single.append((mac, path))
+            else:
+                others.append(mac)
+        return single, none, others
+
     def remote(self, kind: int) -> list[tuple[EvpnRoute, Path]]:
         """Return the routes of other speakers of one type, other than those for a MAC address."""
         return [

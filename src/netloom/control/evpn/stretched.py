@@ -15,6 +15,7 @@ removed what nobody has announced again (`settle`).
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address, ip_network
+from itertools import islice
 
 from netloom.bgp.attributes import Attributes
 from netloom.bgp.evi import Instance, MacEntry, MoveCounter
@@ -27,11 +28,11 @@ from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Fabric
 from netloom.plan.evpn.evi import Evi
 from netloom.plan.evpn.exports import Exports, Machine, Prefix
-from netloom.plan.evpn.imports import Imports, ips_of_machine, is_unicast, mac_text, place_of
+from netloom.plan.evpn.imports import Imports, Place, ips_of_machine, ips_of_route, is_unicast, mac_text, place_of
 
 CLAIM_SECONDS = 5.0
 """How long another site may announce a machine that is attached here before it is a duplicate."""
-SLICE = 500
+SLICE = 2000
 """How many machines to import at once, before other tasks get their turn."""
 
 
@@ -146,10 +147,10 @@ class Stretched:
     async def take_up(self, now: float) -> None:
         """Import the routes that have changed."""
         macs, others = self.instance.take_changes()
-        for count, mac in enumerate(macs, 1):
-            self._import(mac, now)
-            if count % SLICE == 0:
-                await asyncio.sleep(0)
+        changed = iter(macs)
+        while some := list(islice(changed, SLICE)):
+            self._import_some(some, now)
+            await asyncio.sleep(0)
         if others:
             self._flood()
         self.export(now)  # What is contested.
@@ -185,6 +186,33 @@ class Stretched:
         """Return where a machine of another site is."""
         entry = self.instance.mac(mac)
         return None if entry is None or entry.local else entry
+
+    def _import_some(self, macs: Iterable[bytes], now: float) -> None:
+        """Import machines: those with one route, or none any more, which most have, all at once."""
+        exports, claimed = self.exports, self._claimed
+        single, none, others = self.instance.sort(macs)
+        if self._is_settled:
+            gone = [mac for mac in none if mac not in exports and mac not in claimed]
+            self.imports.remove_all(map(mac_text, gone))
+            none = [] if len(gone) == len(none) else [mac for mac in none if mac in exports or mac in claimed]
+        for mac in (*none, *others):
+            self._import(mac, now)
+        found: dict[Place, dict[str, tuple[str, ...]]] = {}
+        known: dict[tuple[int, bytes, bytes, bytes], dict[str, tuple[str, ...]] | None] = {}
+        for mac, path in single:
+            route = path.route
+            # Of a route, the place depends on these alone, beside its attributes, which many routes share.
+            kind = (id(path.attributes), route[2:10], route[20:24], route[32 + route[31] // 8 :])
+            machines = known.get(kind)
+            if machines is None:
+                place = place_of(decode_evpn(route), path)
+                machines = known[kind] = None if place is None else found.setdefault(place, {})
+            if machines is None or mac in exports or mac in claimed or not is_unicast(mac):
+                self._import(mac, now)
+            else:
+                machines[mac.hex(":")] = ips_of_route(route)
+        for place, machines in found.items():
+            self.imports.put_all(place, machines)
 
     def _import(self, mac: bytes, now: float) -> None:
         if mac in self.exports:

@@ -12,18 +12,22 @@ takes them. The number of VTEPs is limited; one that is refused is imported when
 """
 
 import hashlib
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
+from itertools import islice
 
 from msgspec import Struct
 
 from netloom.bgp.communities import is_route_target
-from netloom.bgp.nlri import Address, EvpnRoute, MacIp, Multicast
+from netloom.bgp.nlri import Address, EvpnRoute, MacIp, Multicast, address
 from netloom.bgp.rib import Path
 from netloom.model.kinds.bgp import MACS_OF_REMOTE_VTEP, RemoteMAC, RemoteVTEPSpec
 
 IPS_OF_MAC = 64
 """How many addresses of one machine are written."""
+
+
+_LOOPBACK = 127
 
 
 class Place(Struct, frozen=True, order=True):
@@ -47,6 +51,16 @@ def is_unicast(mac: bytes) -> bool:
 def ips_of_machine(ips: Iterable[Address]) -> list[str]:
     """Return the addresses that a machine can have; a RemoteVTEP with others is refused, or misleads ARP."""
     return [str(ip) for ip in ips if _is_of_host(ip)]
+
+
+def ips_of_route(route: bytes) -> tuple[str, ...]:
+    """Return the address that a machine can have, if any, of a MAC/IP route."""
+    match route[31]:
+        case 0:
+            return ()
+        case 32 if 0 < route[32] < 224 and route[32] != _LOOPBACK:
+            return (f"{route[32]}.{route[33]}.{route[34]}.{route[35]}",)
+    return tuple(ips_of_machine([address(route[32 : 32 + route[31] // 8])]))
 
 
 def _is_of_host(ip: Address) -> bool:
@@ -195,12 +209,64 @@ class Imports:
         if place is None:
             return
         if found is None or found[0] != place:
-            number = min(self._room.get(place) or [len(self._objects.get(place, ()))])
-            while number in self._objects.get(place, {}) and number not in self._room.get(place, ()):
-                number += 1
-            self._set(mac, place, number, kept)
+            self._set(mac, place, self._free(place), kept)
         elif self._objects[place][found[1]][mac] != kept:
             self._set(mac, place, found[1], kept)
+
+    def put_all(self, place: Place, machines: Mapping[str, tuple[str, ...]]) -> None:
+        """Set where machines are: as `put`, for many."""
+        new = self._where.keys().isdisjoint(machines) and self._waits.keys().isdisjoint(machines)
+        if not new or not self._is_admitted(place):
+            for mac, ips in machines.items():
+                self.put(mac, place, ips)
+            return
+        rest = iter(machines.items())
+        while True:
+            number = self._free(place)
+            room = MACS_OF_REMOTE_VTEP - len(self._objects.get(place, {}).get(number, ()))
+            some = dict(islice(rest, room))
+            if not some:
+                return
+            mac, ips = some.popitem()
+            self._set(mac, place, number, ips)
+            objects = self._objects[place][number]
+            objects.update(some)
+            self._where.update(dict.fromkeys(some, self._where[mac]))
+            if len(objects) == MACS_OF_REMOTE_VTEP:
+                self._room[place].discard(number)
+
+    def remove_all(self, macs: Iterable[str]) -> None:
+        """Remove machines: as `put` with no place, for many."""
+        changed: dict[tuple[Place, int], list[str]] = {}
+        known: dict[int, tuple[object, list[str]]] = {}
+        for mac in macs:
+            found = self._where.get(mac)
+            if found is None or mac in self._waits:
+                self.put(mac, None)
+                continue
+            del self._where[mac]
+            # Those of an object have one tuple, as a rule: its identity costs less than its hash.
+            if (same := known.get(id(found))) is None:
+                same = known[id(found)] = found, changed.setdefault(found, [])
+            same[1].append(mac)
+        for (place, number), some in changed.items():
+            objects = self._objects[place]
+            for mac in some:
+                del objects[number][mac]
+            self._room[place].add(number)
+            self._dirty.add(self._name(place, number))
+            if not any(objects.values()):
+                self._dirty.add(self._name(place, 0))
+
+    def _free(self, place: Place) -> int:
+        """Return the number of an object of a VTEP that has room, or of a new one."""
+        objects, room = self._objects.get(place, {}), self._room.get(place, set())
+        if room:
+            return min(room)
+        number = len(objects)
+        while number in objects:
+            number += 1
+        return number
 
     def flood(self, places: Set[Place]) -> None:
         """Set the VTEPs that take broadcasts."""
