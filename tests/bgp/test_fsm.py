@@ -5,6 +5,7 @@ from itertools import pairwise
 from random import Random
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -36,6 +37,7 @@ from netloom.bgp.messages import (
     Open,
     Refresh,
     decode_notification,
+    decode_open,
     encode_notification,
     encode_open,
     encode_refresh,
@@ -57,6 +59,9 @@ UPDATE = next(
         4096,
     )
 )
+
+
+ADD_PATH = 69
 
 
 class Driven(Session):
@@ -114,6 +119,17 @@ def test_every_state_and_event_ends_in_a_state() -> None:
                 assert now_in(made) is (State.IDLE if connected else state)
             else:
                 assert now_in(made) is expected[0]
+
+
+def test_a_peer_that_offers_several_paths_for_a_route_is_declined() -> None:
+    offered = (ADD_PATH, EVPN.afi.to_bytes(2, "big") + bytes((EVPN.safi, 3)))
+    theirs = msgspec.structs.replace(TWO.open().capabilities, other=(offered,))
+    made = session()
+    made.start(0)
+    ((_, ours),) = sent(list(made.connected(0)))
+    assert not decode_open(ours).capabilities.other
+    outputs = made.receive(encode_open(Open(65002, TWO.router_id, 90, theirs)) + KEEPALIVE + UPDATE, 0)
+    assert isinstance(outputs[-1], Received), "routes have no path identifier"
 
 
 def test_a_session_comes_up() -> None:

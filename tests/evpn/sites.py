@@ -20,6 +20,7 @@ from netloom.model.kind import Kind
 from netloom.model.registry import (
     BGP_PEER,
     BGP_SPEAKER,
+    EVENT,
     EVPN_NETWORK,
     NETWORK,
     NETWORK_ATTACHMENT,
@@ -117,6 +118,7 @@ class Site:
         socket = str(self.folder / f"site{self.number}.sock")
         self.host = SpeakerHost(services, socket=socket, namespaces=("default",))
         self._speaking = asyncio.create_task(self.host.run())
+        self._tasks.append(asyncio.create_task(services.recorder.run()))
 
     async def silence(self) -> None:
         """Stop the speaker, as a process that is killed."""
@@ -150,6 +152,11 @@ class Site:
         assert self.host is not None
         items = answer(self.host.running, Request(command, **request))
         return [item for item in items if item is not None]
+
+    async def events(self) -> set[tuple[str, str]]:
+        """Return the kind and the reason of all Events."""
+        found = [stored.document() for stored in (await self.store.list(EVENT)).items]
+        return {(one["involvedObject"]["kind"], one["reason"]) for one in found}
 
     async def established(self) -> int:
         stored = await self.store.get(BGP_SPEAKER, "default", "main")

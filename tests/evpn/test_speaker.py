@@ -7,6 +7,7 @@ from typing import Any
 from netloom.bgp.nlri import EVPN
 from netloom.model.registry import (
     BGP_PEER,
+    EVENT,
     EVPN_NETWORK,
     NETWORK,
     NETWORK_ATTACHMENT,
@@ -101,6 +102,11 @@ def test_a_machine_of_both_sites_is_a_duplicate_and_stays_where_it_is(tmp_path: 
                 return all(state.get("duplicateMACs") == [MACS[0]] for state in states)
 
             await eventually(found, "the duplicate at both sites")
+
+            async def reported() -> bool:
+                return {("EVPNNetwork", "DuplicateMAC"), ("BGPPeer", "SessionUp")} <= await one.events()
+
+            await eventually(reported, "Events of the session and of the duplicate")
             assert (await one.remote(), await two.remote()) == ({}, {})
             (entry,) = one.ask("explain", mac=MACS[0])
             assert entry["local"] is True
@@ -111,6 +117,31 @@ def test_a_machine_of_both_sites_is_a_duplicate_and_stays_where_it_is(tmp_path: 
                 return set(await two.remote()) == {MACS[0]}
 
             await eventually(settled, "the other site's machine")
+
+    asyncio.run(main())
+
+
+def test_a_session_that_ends_is_an_event_that_says_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with sites(tmp_path) as (one, two):
+
+            async def up() -> bool:
+                return await one.established() == 1
+
+            await eventually(up, "the session")
+            await two.store.delete(BGP_PEER, "default", "site1")
+
+            async def down() -> bool:
+                return ("BGPPeer", "SessionDown") in await one.events()
+
+            await eventually(down, "the Event")
+            (found,) = [
+                stored.document()["message"]
+                for stored in (await one.store.list(EVENT)).items
+                if stored.document()["reason"] == "SessionDown"
+            ]
+            assert found.startswith(f"the session with {two.address} ended: ")
+            assert len(found) > len(f"the session with {two.address} ended: ")
 
     asyncio.run(main())
 

@@ -106,6 +106,7 @@ def test_a_machine_that_moves_is_away_for_a_fifth_of_a_second(two: list[Lab], tm
                 netloom("wait", "networkattachment/mover", kubeconfig=one.kubeconfig)
                 pings.go_on()
                 away.append(len(pings.lost(since).get("mover", ())) * float(INTERVAL))
-        assert min(away) <= MOST_LOST, away  # The best of some: other processes share this machine.
+        # Two of four at least: other processes share this machine.
+        assert sorted(away)[1] <= MOST_LOST, away
     finally:
         netloom("delete", "networkattachment", "mover", kubeconfig=one.kubeconfig)
