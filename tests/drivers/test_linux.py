@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netloom.drivers.link import codec
 from netloom.drivers.linux import applier
 from netloom.model.document import Document
 from netloom.plan.linux.documents import plan_documents
@@ -188,6 +189,40 @@ def test_a_shaped_link_has_its_rate_in_both_directions(school: Rack, client: str
     finally:
         listener.kill()
         listener.wait()
+
+
+@pytest.mark.root
+def test_deliberate_faults_cut_links_and_part_hosts_until_they_are_removed(school: Rack) -> None:
+    school.reaches("home", ADDRESSES["server"])
+    down = {"name": "down", "linkDown": {"host": "home", "network": "homes"}}
+    cut = {"name": "cut", "partition": {"members": ["desk"], "from": ["server", "homes"]}}
+    wanted = documents(faults=[down, cut])
+    steps = school.apply(wanted)
+    assert "m-home-homes down, MTU 1450" in steps["n3"]
+    assert set(map(tuple, school.apply(wanted).values())) == {()}
+    for host, peer in (("home", "server"), ("desk", "server"), ("server", "desk")):
+        assert not school.pings(host, ADDRESSES[peer])
+    # The same hosts by networks that no fault is about.
+    school.reaches("desk", "fd00:5::2")
+    school.reaches("desk", ADDRESSES["vault"])
+    school.hosts["n2"].run("nft", "delete", "table", "netdev", "netloom", netns="school-n2-fabric")
+    assert school.apply(wanted)["n2"] == ["partitions of school-n2-fabric set"]
+    assert not school.pings("desk", ADDRESSES["server"])
+    school.apply(documents())
+    for host, peer in (("home", "server"), ("desk", "server"), ("server", "desk")):
+        school.reaches(host, ADDRESSES[peer])
+    assert "netdev" not in school.hosts["n2"].run("nft", "list", "ruleset", netns="school-n2-fabric")
+    assert set(map(tuple, school.apply(documents()).values())) == {()}
+
+
+@pytest.mark.root
+def test_a_mac_that_is_given_is_set_and_known_to_the_other_hosts(school: Rack) -> None:
+    mac = "02:00:00:aa:bb:01"
+    school.apply(documents(macs=[{"host": "desk", "network": "office", "mac": mac}]))
+    assert mac in school.hosts["n2"].run("ip", "link", "show", "eth0", netns="school-desk")
+    assert f"{mac} dev x-office dst 192.0.2.2" in school.hosts["n1"].run("bridge", "fdb", netns="school-n1-fabric")
+    school.apply(documents())
+    assert f"{mac} dev x-office dst" not in school.hosts["n1"].run("bridge", "fdb", netns="school-n1-fabric")
 
 
 @pytest.mark.root
@@ -508,6 +543,13 @@ def test_delay_and_loss_are_applied_or_the_reason_is_said(rack: Rack) -> None:
     queues = host.run("tc", "-n", "school-desk", "qdisc", "show", "dev", "eth0")
     assert "tbf" in queues
     assert ("netem" in queues) is has_netem
+
+
+def test_netem_holds_as_many_packets_as_the_one_of_agents() -> None:
+    shape = {"rate": 0, "burst": 0, "delay": 20000, "jitter": 0, "loss": 0.5}
+    assert applier.NETEM_LIMIT == codec.NETEM_LIMIT
+    (line,) = applier._queue(shape, "eth0", netem=True)
+    assert " netem limit 10000 delay 20000us " in line
 
 
 def test_the_program_is_of_python_39_and_imports_nothing_of_others() -> None:

@@ -54,10 +54,12 @@ PACKAGES = {"ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nf
 EMPTY: Json = {
     "fabric": "",
     "mtu": 0,
-    **{key: [] for key in ("namespaces", "bridges", "tunnels", "members", "routes", "copies", "dhcp")},
+    **{key: [] for key in ("namespaces", "bridges", "tunnels", "members", "partitions", "routes", "copies", "dhcp")},
 }
 ZERO_MAC = "00:00:00:00:00:00"
 NETEM = "qdisc add dev lo root netem delay 1ms"
+NETEM_LIMIT = 10_000
+"""Packets that netem holds, as the agent's does: with its own 1000, a fast link with a delay loses what it must not."""
 ALL = "protocol all u32 match u32 0 0"
 COPYING = ("qdisc add dev lo clsact", f"filter add dev lo ingress {ALL} action mirred egress mirror dev lo")
 NOUNS = {"bridge": "bridge", "vxlan": "tunnel", "veth": "member"}
@@ -129,7 +131,9 @@ FIELDS: dict[str, dict[str, Check]] = {
         "mac": _mac,
         "addresses": _list(_parses(ipaddress.ip_interface)),
         "shape": lambda value: value is None,
+        "down": _flag,
     },
+    "partitions": {"port": _device, "closed": _list(_ip)},
     "routes": {"namespace": _space, "to": _block, "via": _ip, "metric": _between(1, 2**31)},
     "copies": {"source": _device, "received": _flag, "sent": _flag, "target": _device},
     "dhcp": {
@@ -202,8 +206,9 @@ def _references(document: Json) -> None:
         raise Failure("document.fabric: is not one of the namespaces")
     known = {"bridge": {one["name"] for one in document["bridges"]}, "namespace": {*spaces} - {document["fabric"]}}
     known["bridge"].add("")
+    known["port"] = {one["name"] for one in document["members"]}
     known["source"] = known["target"] = {one["name"] for kind in ("tunnels", "members") for one in document[kind]}
-    for kind in ("tunnels", "members", "routes", "copies", "dhcp"):
+    for kind in ("tunnels", "members", "partitions", "routes", "copies", "dhcp"):
         for number, one in enumerate(document[kind]):
             for field in known.keys() & one.keys():
                 if one[field] not in known[field]:
@@ -424,10 +429,10 @@ def filters(space: str, device: str) -> list[Json]:
     return [{"kind": "clsact"}, *found]
 
 
-def table(space: str) -> str:
+def table(space: str, family: str = "inet") -> str:
     """Return the filter of a namespace as nft prints it."""
     with inside(space):
-        return run(["nft", "list", "table", "inet", "netloom"]).stdout
+        return run(["nft", "list", "table", family, "netloom"]).stdout
 
 
 def differing(space: str, settings: dict[str, str]) -> dict[str, str]:
@@ -474,6 +479,7 @@ class Host:
         self._carry_out(self._namespaces(wanted), dry=dry)
         self._carry_out(self._settings(wanted), dry=dry)
         self._carry_out(self._fabric(wanted), dry=dry)
+        self._carry_out(self._partitions(wanted), dry=dry)
         self._carry_out(self._interiors(wanted), dry=dry)
         self._carry_out(self._shapes(wanted), dry=dry)
         self._carry_out(self._copies(wanted), dry=dry)
@@ -499,7 +505,8 @@ class Host:
 
     def _require_tools(self, wanted: Json) -> None:
         needed = {"ip", "bridge", "tc"}
-        needed |= {"nft"} if any(one["filter"] for one in wanted["namespaces"]) else set()
+        is_filtered = wanted["partitions"] or any(one["filter"] for one in wanted["namespaces"])
+        needed |= {"nft"} if is_filtered else set()
         needed |= {"dnsmasq"} if wanted["dhcp"] else set()
         missing = sorted(tool for tool in needed if shutil.which(tool) is None)
         if missing:
@@ -640,15 +647,31 @@ class Host:
             if one["filter"] or (there and name in before):
                 script = _nft(one["filter"])
                 if not there or self._state.seen.get(f"{name} filter") != [script, table(name)]:
-                    steps.append(Step(f"filter of {name} set", call=partial(self._filter, name, script)))
+                    steps.append(
+                        Step(f"filter of {name} set", call=partial(self._filter, name, script, "inet", "filter"))
+                    )
         return steps
 
-    def _filter(self, name: str, script: str) -> None:
+    def _filter(self, name: str, script: str, family: str, word: str) -> None:
         with inside(name):
             done = run(["nft", "-f", "-"], text=script)
         if done.returncode:
-            raise Failure(f"filter of {name}: {done.stderr.strip()}")
-        self._state.seen[f"{name} filter"] = [script, table(name)]
+            raise Failure(f"{word} of {name}: {done.stderr.strip()}")
+        self._state.seen[f"{name} {word}"] = [script, table(name, family)]
+
+    def _partitions(self, wanted: Json) -> list[Step]:
+        """Return what makes ports drop frames for the other side of a partition, or no longer."""
+        fabric, ours = wanted["fabric"], self._is_ours(wanted["fabric"])
+        had = any(known["partitions"] and known["fabric"] == fabric for known in self._state.known())
+        if not wanted["partitions"] and not (had and ours):
+            return []
+        # Without a port there is nothing to drop from it, and nft would refuse the script.
+        ports = Space(fabric).links if ours else {}
+        script = _nft_ports([one for one in wanted["partitions"] if not ours or one["port"] in ports])
+        if ours and self._state.seen.get(f"{fabric} partitions") == [script, table(fabric, "netdev")]:
+            return []
+        call = partial(self._filter, fabric, script, "netdev", "partitions")
+        return [Step(f"partitions of {fabric} set", call=call)]
 
     # Links.
 
@@ -679,11 +702,12 @@ class Host:
         for one in (*wanted["bridges"], *wanted["tunnels"], *members):
             name, bridge = one["name"], one.get("bridge", "")
             link = seen.links.get(name, {"mtu": mtu})
+            state = "down" if one.get("down") else "up"
             if link.get("master", "") != bridge:
                 master = f"master {bridge}" if bridge else "nomaster"
-                change(f"{name} joined {bridge or 'no bridge'}", f"link set {name} {master} mtu {mtu} up")
-            elif not seen.is_up(name) or link["mtu"] != mtu:
-                change(f"{name} up, MTU {mtu}", f"link set {name} mtu {mtu} up")
+                change(f"{name} joined {bridge or 'no bridge'}", f"link set {name} {master} mtu {mtu} {state}")
+            elif seen.is_up(name) != (state == "up") or link["mtu"] != mtu:
+                change(f"{name} {state}, MTU {mtu}", f"link set {name} mtu {mtu} {state}")
         return steps + self._forwarding(wanted)
 
     def _forwarding(self, wanted: Json) -> list[Step]:
@@ -976,7 +1000,7 @@ def _queue(shape: Json, device: str, *, netem: bool) -> list[str]:
     """Return the lines of tc for one end of a shaped link."""
     lines, parent = [], "root"
     if netem and (shape["delay"] or shape["loss"]):
-        quality = f"delay {shape['delay']}us {shape['jitter']}us loss {shape['loss']}%"
+        quality = f"limit {NETEM_LIMIT} delay {shape['delay']}us {shape['jitter']}us loss {shape['loss']}%"
         lines.append(f"qdisc add dev {device} root handle 1: netem {quality}")
         parent = "parent 1:"
     if shape["rate"]:
@@ -1022,6 +1046,20 @@ def _nft(rules: Json | None) -> str:
     chain = "\n".join(["type filter hook forward priority 0; policy accept;", *lines])
     made = f"table inet netloom {{\nchain forward {{\n{chain}\n}}\n}}\n" if lines else ""
     return f"table inet netloom\ndelete table inet netloom\n{made}"
+
+
+def _nft_ports(partitions: Sequence[Json]) -> str:
+    """Return the script that replaces the filters of ports of the fabric; none: removes them."""
+    chains = []
+    for number, one in enumerate(partitions):
+        lines = [f'type filter hook ingress device "{one["port"]}" priority 0; policy accept;']
+        for family, version in (("ip", 4), ("ip6", 6)):
+            if closed := _set(one, "closed", version):
+                lines.append(f"{family} daddr {closed} drop")
+        body = "\n".join(lines)
+        chains.append(f"chain port{number} {{\n{body}\n}}\n")
+    made = f"table netdev netloom {{\n{''.join(chains)}}}\n" if chains else ""
+    return f"table netdev netloom\ndelete table netdev netloom\n{made}"
 
 
 def _set(rules: Json | None, key: str, version: int) -> str:

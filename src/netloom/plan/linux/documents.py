@@ -7,6 +7,7 @@
     accessible_by_user with false: filter of man that drops what enters the network through it
     network_forwarding copies of frames, through a tunnel of their own where source and destination are on two hosts
     spec.links         queues at both ends of the link
+    spec.faults        links that are down, and ports that drop what they receive for hosts on the other side
 
 Hops, addresses and default routes are those of the backend `ovn` (plan/sandbox/objects.py). All addresses are known
 here, so VXLAN devices learn nothing: each has the MAC addresses behind the other hosts.
@@ -17,11 +18,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from netloom.model.document import Document
-from netloom.model.kinds.paths import Quality
-from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox
+from netloom.model.kinds.paths import Impairing
+from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox, SandboxLink
 from netloom.model.values import addresses, quantities
 from netloom.plan.linux.names import devices, macs, owner, vnis
 from netloom.plan.problem import Problem
+from netloom.plan.sandbox.faults import plan_faults
 from netloom.plan.sandbox.names import Part, assign
 from netloom.plan.sandbox.placement import place
 from netloom.plan.sandbox.topology import (
@@ -45,6 +47,7 @@ SAVED = 50
 """A burst is the rate of a second divided by this."""
 LEAST_BURST = 5000
 NODE_INVALID, LINK_UNSUPPORTED = "NodeInvalid", "LinkUnsupported"
+GATEWAY_UNSUPPORTED, MAC_TAKEN = "GatewayUnsupported", "MACTaken"
 IN, OUT = ForwardingDirection.IN, ForwardingDirection.OUT
 
 
@@ -222,9 +225,14 @@ class _Planner:
         """Return the plan."""
         routes, problems = self._routes()
         self._problems += problems
+        if self._spec.gateway is not None:
+            text = "spec.gateway: the backend linux has no way out of the Sandbox: remove it, or use the backend ovn"
+            self._problems.append(Problem(GATEWAY_UNSUPPORTED, text))
         shapes = self._shapes()
         members = self._members
-        self._macs = macs(self._owner, (one.key for one in members))
+        self._macs = self._chosen_macs()
+        self._faults = plan_faults(self._spec.faults, self._parts)
+        self._problems += self._faults.problems
         self._ports = devices("m-", (one.key for one in members))
         self._bridges = devices("b-", ((one.network,) for one in members))
         self._tunnels = devices("x-", ((one.network,) for one in members))
@@ -280,9 +288,11 @@ class _Planner:
                     "mac": self._macs[one.key],
                     "addresses": list(one.ips),
                     "shape": shapes.get((one.machine, one.network)),
+                    "down": self._is_down(one),
                 }
                 for one in mine
             ],
+            "partitions": self._partitions(mine),
             "routes": [
                 {"namespace": space, "to": to, "via": via, "metric": METRIC}
                 for space in spaces
@@ -291,6 +301,44 @@ class _Planner:
             "copies": copies.get(node, []),
             "dhcp": [self._server(one) for one in mine if one.machine == f"{one.network} dhcp"],
         }
+
+    def _chosen_macs(self) -> dict[tuple[str, ...], str]:
+        """Return the MAC address of each interface: the one that is given, or a derived one; no two are equal."""
+        members = self._members
+        given = {(one.host, one.network): one.mac.lower() for one in sorted(self._spec.macs, key=repr, reverse=True)}
+        found: dict[tuple[str, ...], str] = {}
+        owners: dict[str, _Member] = {}
+        for one in sorted(members, key=lambda one: one.key):
+            mac = given.get((one.machine, one.network), "") if one.machine in self._parts.hosts else ""
+            if not mac:
+                continue
+            if mac in owners:
+                text = f"spec.macs: {one.machine} on {one.network} has {mac}, as {owners[mac].machine} has"
+                self._problems.append(Problem(MAC_TAKEN, f"{text}: choose another address"))
+                continue
+            owners[mac], found[one.key] = one, mac
+        return macs(self._owner, (one.key for one in members), found)
+
+    def _is_down(self, one: _Member) -> bool:
+        """Whether a fault has cut the link of a machine."""
+        networks = {one.network} | ({self._parts.wan.name} if one.network == _wan(self._parts) else set())
+        return any((one.machine, network) in self._faults.down for network in networks)
+
+    def _partitions(self, mine: Iterable[_Member]) -> list[Document]:
+        """Return the ports that drop what their machines send to the other side of a partition."""
+        closed: dict[tuple[str, str], set[str]] = {}
+        for one in self._faults.separations:
+            peers = {str(addresses.block(peer).network_address) for peer in one.peers}
+            for link in self._parts.links:
+                if link in one.members:
+                    closed.setdefault((link.host, link.network), set()).update(peers)
+                elif link.ip in peers:
+                    closed.setdefault((link.host, link.network), set()).update(member.ip for member in one.members)
+        return [
+            {"port": self._ports[one.key], "closed": sorted(closed[one.machine, one.network])}
+            for one in mine
+            if one.machine in self._placed and (one.machine, one.network) in closed
+        ]
 
     def _router_spaces(self) -> set[str]:
         return {self._spaces[Part((MAN,), MAN)]} | {
@@ -381,6 +429,12 @@ class _Planner:
                 text = f"spec.links: {one.host} has no link to {one.network}: name a host or router and its network"
                 self._problems.append(Problem(LINK_UNSUPPORTED, text))
                 continue
+            impaired = one.delay or one.loss
+            if impaired and one.impairment is Impairing.USERSPACE:
+                text = (
+                    f"spec.links: {one.host} on {one.network}: the backend linux has no impairment userspace, which is"
+                )
+                self._problems.append(Problem(LINK_UNSUPPORTED, f"{text} a process of agents: choose auto or kernel"))
             found[one.host, one.network] = _shape(one)
         return found
 
@@ -427,15 +481,16 @@ def _descending(text: str) -> tuple[int, ...]:
     return (*(-ord(letter) for letter in text), 1)
 
 
-def _shape(quality: Quality) -> Document:
+def _shape(quality: SandboxLink) -> Document:
+    is_netem = quality.impairment is not Impairing.USERSPACE
     rate = quantities.rate(quality.rate) if quality.rate else 0
     asked = quantities.size(quality.burst) if quality.burst else rate // 8 // SAVED
     return {
         "rate": rate,
         "burst": max(asked, LEAST_BURST) if rate else 0,
-        "delay": _microseconds(quality.delay),
-        "jitter": _microseconds(quality.jitter),
-        "loss": float(quality.loss.rstrip("%") or 0),
+        "delay": _microseconds(quality.delay) * is_netem,
+        "jitter": _microseconds(quality.jitter) * is_netem,
+        "loss": float(quality.loss.rstrip("%") or 0) * is_netem,
     }
 
 
