@@ -319,6 +319,34 @@ def test_removal_leaves_the_hosts_as_they_were(rack: Rack) -> None:
     assert rack.hosts["n1"].apply("remove", OWNER)[1]["changes"] == 0
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("first", ["school", "twin"])
+def test_of_two_sandboxes_the_last_that_goes_leaves_the_host_as_it_was(first: str) -> None:
+    one = documents(where=dict.fromkeys(WHERE, "n1"), placement={"default": "n1"})["n1"]
+    twin = plan_documents(sandbox(TOPOLOGY, name="twin", run=True, placement={"default": "n1"}), NODES)
+    owners = {"school": (OWNER, one), "twin": (twin.owner, twin.documents["n1"])}
+    second = next(name for name in owners if name != first)
+    with bare_hosts(["n1"]) as hosts:
+        host = hosts["n1"]
+        before = host.snapshot()
+        for owner, document in owners.values():
+            assert host.apply("apply", owner, document)[1]["result"] == "done"
+        for name in (first, second):
+            assert host.apply("remove", owners[name][0])[1]["result"] == "done"
+        assert host.snapshot() == before
+
+
+@pytest.mark.root
+def test_a_host_tells_the_vnis_of_other_owners_and_its_mtus(school: Rack) -> None:
+    host = school.hosts["n1"]
+    tunnels = documents()["n1"]["tunnels"]
+    for owner, taken in ((OWNER, []), ("ns1.other", sorted(one["vni"] for one in tunnels))):
+        first, _ = map(json.loads, host.run("python3", "-I", str(APPLIER), "show", owner).splitlines())
+        assert first["show"]["taken"] == taken
+        assert first["show"]["mtus"][host.ip] == 1500
+        assert "127.0.0.1" not in first["show"]["mtus"]
+
+
 # Runs the program, and kills it before it executes its nth line; with 0 it prints how many it executes.
 KILLER = """
 import os, signal, sys

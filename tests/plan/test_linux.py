@@ -117,6 +117,20 @@ def test_delay_by_a_process_of_agents_is_a_problem_and_the_rate_is_applied() -> 
     assert planned(SMALL, links=[{**link, "impairment": "auto"}], placement={"default": "n1"}).problems == ()
 
 
+@pytest.mark.parametrize(("outer", "inner"), [(1500, 1450), (9000, 8950), (1400, 1350)])
+def test_the_mtu_is_what_vxlan_leaves_of_that_between_the_hosts(outer: int, inner: int) -> None:
+    plan = plan_documents(sandbox(SMALL, run=True), NODES, mtu=outer)
+    assert plan.problems == ()
+    assert {one["mtu"] for one in plan.documents.values()} == {inner}
+
+
+def test_an_mtu_that_leaves_too_little_is_a_problem() -> None:
+    assert plan_documents(sandbox(SMALL, run=True), NODES, mtu=1300).problems == ()
+    six = edited(networks=[*SMALL["networks"], {"name": "six", "cidr": "fd00:5::/64"}])
+    (problem,) = plan_documents(sandbox(six, run=True), NODES, mtu=1300).problems
+    assert problem.message.startswith("the MTU between the hosts is 1300, and VXLAN leaves 1250 of it")
+
+
 def test_a_way_out_is_a_problem() -> None:
     plan = planned(SMALL, placement=APART, gateway={"network": "out", "ips": ["198.51.100.9/24"]})
     assert [one.reason for one in plan.problems] == ["GatewayUnsupported"]

@@ -43,6 +43,8 @@ Route = tuple[str, str, int]
 
 VERSION = 1
 FOLDER = "/run/netloom/linux"
+MADE = f"{FOLDER}/.netns"
+"""What was made of the folder of namespaces, for all owners."""
 NETNS = "/run/netns"
 LARGEST = 64 * 2**20
 LOCK_SECONDS = 60.0
@@ -303,8 +305,6 @@ class State:
         """Documents whose runs have not ended: the present one, and those that were killed."""
         self.seen: Json = {}
         """Filters and queues: what was wanted, and what the kernel showed then."""
-        self.made = ""
-        """What was made of the folder of namespaces: "", "mount" or "folder"."""
 
     def read(self) -> None:
         """Read the file, if there is one."""
@@ -314,7 +314,7 @@ class State:
             same = found["boot"] == self._boot
             self.applied, *self.pending = [{**EMPTY, **one} for one in (found["applied"], *found["pending"])]
             self.seen = found["seen"]
-            self.spaces, self.made = (found["spaces"], found["made"]) if same else ({}, "")
+            self.spaces = found["spaces"] if same else {}
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError) as error:
@@ -322,12 +322,8 @@ class State:
 
     def write(self) -> None:
         """Replace the file as a whole."""
-        keys = ("applied", "pending", "spaces", "seen", "made")
-        data = json.dumps({"boot": self._boot, **{key: getattr(self, key) for key in keys}})
-        part = f"{self.path}.part"
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(data)
-        os.replace(part, self.path)
+        keys = ("applied", "pending", "spaces", "seen")
+        _replace(self.path, {"boot": self._boot, **{key: getattr(self, key) for key in keys}})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -359,18 +355,70 @@ class State:
             os.close(file)
 
     def forget(self) -> None:
-        """Remove the files; what the state file allows to remove goes before it."""
-        if self.made:
-            _LIBC.umount2(NETNS.encode(), 0)  # It fails, and should, while others have namespaces there.
-        if self.made == "folder":
-            _remove_empty(NETNS)
-        for path in (f"{self.path}.part", self.path):
-            if os.path.exists(path):
-                os.unlink(path)
+        """Remove the files; what they allow to remove goes before them."""
+        with self._folder_of_namespaces() as made:
+            # The last owner returns the folder of namespaces as the first one found it.
+            if made and not self.others():
+                _LIBC.umount2(NETNS.encode(), 0)  # It fails, and should, while somebody else has namespaces there.
+                if made == "folder":
+                    _remove_empty(NETNS)
+                os.unlink(MADE)
+            for path in (f"{self.path}.part", self.path):
+                if os.path.exists(path):
+                    os.unlink(path)
+
+    def share_folder(self) -> None:
+        """Prepare the folder of namespaces as `ip netns add` does: mounts in it reach other mount namespaces."""
+        folder = NETNS.encode()
+        with self._folder_of_namespaces() as made:
+            try:
+                _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
+            except OSError:  # It is no mount, or does not exist.
+                made = made or ("mount" if os.path.isdir(NETNS) else "folder")
+                _replace(MADE, {"boot": self._boot, "made": made})
+                os.makedirs(NETNS, mode=0o755, exist_ok=True)
+                _libc("mount", folder, folder, b"none", _BIND | _REC, None)
+                _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
+
+    @contextmanager
+    def _folder_of_namespaces(self) -> Iterator[str]:
+        """Exclude other owners from the folder of namespaces; yield what was made of it: "", "mount" or "folder".
+
+        The lock of this owner is in the locked folder, so that nobody removes it.
+        """
+        lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = _read_json(MADE)
+            yield str(found.get("made", "")) if found.get("boot") == self._boot else ""
+        finally:
+            os.close(lock)
+
+    def others(self) -> list[str]:
+        """Return the paths of the state files of other owners."""
+        names = sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
+        return [path for name in names if name.endswith(".json") and (path := f"{FOLDER}/{name}") != self.path]
 
     def known(self) -> list[Json]:
         """Return the documents whose parts may exist."""
         return [self.applied, *self.pending]
+
+
+def _replace(path: str, content: Json) -> None:
+    """Replace a private file as a whole."""
+    with open(os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content))
+    os.replace(f"{path}.part", path)
+
+
+def _read_json(path: str) -> Json:
+    """Return the object that a file of ours has; a file that is missing or damaged has none."""
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read(2 * LARGEST))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _remove_empty(folder: str) -> None:
@@ -598,7 +646,7 @@ class Host:
 
     def _create(self, spaces: Sequence[Json], fabric: str) -> None:
         """Create namespaces: all of them without a path, then the record, then their paths."""
-        self._share_folder()
+        self._state.share_folder()
         files: dict[str, int] = {}
         try:
             with _staying():
@@ -619,18 +667,6 @@ class Host:
         finally:
             for file in files.values():
                 os.close(file)
-
-    def _share_folder(self) -> None:
-        """Prepare the folder of namespaces as `ip netns add` does: mounts in it reach other mount namespaces."""
-        folder = NETNS.encode()
-        try:
-            _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
-        except OSError:  # It is no mount, or does not exist.
-            self._state.made = self._state.made or ("mount" if os.path.isdir(NETNS) else "folder")
-            self._state.write()
-            os.makedirs(NETNS, mode=0o755, exist_ok=True)
-            _libc("mount", folder, folder, b"none", _BIND | _REC, None)
-            _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
 
     def _settings(self, wanted: Json) -> list[Step]:
         """Return what sets sysctls that differ, and filters."""
@@ -908,7 +944,7 @@ class Host:
             state.write()
 
     def show(self) -> Json:
-        """Return what there is of this owner."""
+        """Return what there is of this owner; VNIs of other owners, and the MTU at each address of the host."""
         fabric = self._state.applied["fabric"]
         return {
             "document": None if self._state.applied == EMPTY else self._state.applied,
@@ -917,6 +953,8 @@ class Host:
             "vnis": sorted(one["vni"] for one in self._state.applied["tunnels"]),
             "dhcp": {space: pid for _, space, pid in self._running()},
             "unfinished": bool(self._state.pending),
+            "taken": sorted({vni for path in self._state.others() for vni in _vnis(_read_json(path))}),
+            "mtus": _mtus(),
         }
 
 
@@ -936,6 +974,19 @@ def _run_steps(group: Sequence[Step]) -> None:
         found = re.search(r"Command failed -:(\d+)", done.stderr)
         line, text = lines[min(int(found[1]), len(lines)) - 1] if found else lines[0]
         raise Failure(f"{text}: {tool} {line}: {done.stderr.partition('Command failed')[0].strip()}")
+
+
+def _vnis(state: Json) -> Iterator[int]:
+    """Yield the VNIs of the documents in a state file."""
+    for document in (state.get("applied", EMPTY), *state.get("pending", ())):
+        yield from (one["vni"] for one in document["tunnels"])
+
+
+def _mtus() -> dict[str, int]:
+    """Return the MTU of the device that has each address of the host; loopback devices are none for other hosts."""
+    found = listed(["ip", "-j", "addr", "show"]) if shutil.which("ip") else []
+    links = [one for one in found if "LOOPBACK" not in one["flags"]]
+    return {ip["local"]: one["mtu"] for one in links for ip in one.get("addr_info", ()) if "local" in ip}
 
 
 def _nothing() -> None:

@@ -40,8 +40,11 @@ from netloom.plan.sandbox.topology import (
 VERSION = 1
 PORT = 14789
 """The UDP port of VXLAN: Open vSwitch may listen on 4789."""
-MTUS = {4: 1450, 6: 1430}
-"""What VXLAN leaves of 1500 octets, by version of IP between the hosts."""
+ETHERNET_MTU = 1500
+OVERHEAD = {4: 50, 6: 70}
+"""What VXLAN takes of the MTU between the hosts, by version of IP there."""
+LEAST_MTU, LEAST_MTU_6 = 576, 1280
+LARGEST_MTU = 65535
 METRIC = 100
 SAVED = 50
 """A burst is the rate of a second divided by this."""
@@ -82,20 +85,26 @@ def plan_documents(
     nodes: Mapping[str, str],
     placed: Mapping[str, str] | None = None,
     avoid: Collection[int] = (),
+    mtu: int = ETHERNET_MTU,
 ) -> LinuxPlan:
     """Return the documents of a Sandbox, and what prevents parts of it.
 
     `nodes` are the addresses that hosts reach each other at, by name; `placed` is the host of each machine of the
-    topology that has one already; `avoid` are VNIs that others use.
+    topology that has one already; `avoid` are VNIs that others use; `mtu` is that between the hosts.
     """
-    return _Planner(sandbox, nodes, placed or {}, avoid).plan()
+    return _Planner(sandbox, nodes, placed or {}, avoid, mtu).plan()
 
 
 class _Planner:
     """The parts of one plan."""
 
     def __init__(
-        self, sandbox: Sandbox, nodes: Mapping[str, str], placed: Mapping[str, str], avoid: Collection[int]
+        self,
+        sandbox: Sandbox,
+        nodes: Mapping[str, str],
+        placed: Mapping[str, str],
+        avoid: Collection[int],
+        mtu: int,
     ) -> None:
         meta = sandbox.metadata
         self._spec = sandbox.spec
@@ -104,6 +113,7 @@ class _Planner:
         self._problems = list(self._parts.problems)
         self._nodes = self._usable_nodes(nodes)
         self._avoid = avoid
+        self._mtu = self._inner_mtu(mtu)
         parts = self._parts
         self._hosts = assign(meta.name, (Part((host,)) for host in parts.hosts))
         others = [Part((MAN,), MAN), *(Part((node, "fabric"), "fabric") for node in self._nodes)]
@@ -137,6 +147,17 @@ class _Planner:
             taken.add(found[name])
             version = addresses.family(ip)
         return found
+
+    def _inner_mtu(self, outer: int) -> int:
+        """Return the MTU that VXLAN leaves, or the least that there is."""
+        version = next((addresses.family(ip) for ip in self._nodes.values()), 4)
+        left = min(outer, LARGEST_MTU) - OVERHEAD[version]
+        has_six = any(one.block.version == 6 for one in self._parts.segments.values())
+        least = LEAST_MTU_6 if has_six else LEAST_MTU
+        if left < least:
+            text = f"the MTU between the hosts is {outer}, and VXLAN leaves {left} of it: the networks need {least}"
+            self._problems.append(Problem(NODE_INVALID, f"{text}: raise the MTU of the hosts' devices"))
+        return max(left, least)
 
     # Placement.
 
@@ -265,7 +286,7 @@ class _Planner:
         return {
             "version": VERSION,
             "fabric": fabric,
-            "mtu": MTUS[addresses.family(self._nodes[node])],
+            "mtu": self._mtu,
             "local": self._nodes[node],
             "port": PORT,
             "namespaces": [
