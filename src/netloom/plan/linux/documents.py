@@ -176,15 +176,20 @@ class _Planner:
                 for one in self._parts.links
                 if one.network in joined and one.host in self._placed
             ]
-            self._routers[router.name] = self._choose(router.name, placement, near)
-        self._man = self._choose(MAN, placement, list(self._routers.values()))
+            self._routers[router.name] = self._choose(router.name, placement, near, placed)
+        self._man = self._choose(MAN, placement, list(self._routers.values()), placed)
 
-    def _choose(self, router: str, placement: Placement, near: list[str]) -> str:
-        """Return the host of a router: the one that is given, or where most of its neighbours are."""
+    def _choose(self, router: str, placement: Placement, near: list[str], placed: Mapping[str, str]) -> str:
+        """Return the host of a router: the one that is given, or where it is, or where most of its neighbours are.
+
+        It leaves a host where no neighbour is left.
+        """
         given = placement.hosts.get(router) or placement.default
         counts = dict.fromkeys(sorted(self._nodes), 0)
         for node in near:
             counts[node] += 1
+        if not given and counts.get(placed.get(router, ""), 0):
+            given = placed[router]
         return given if given in counts else max(counts, key=lambda one: (counts[one], _descending(one)))
 
     # Members.
