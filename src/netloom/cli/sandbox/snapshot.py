@@ -5,6 +5,7 @@ manager of `netloom apply` again, so that the file can be edited and applied; MA
 has, belong to a manager of their own, so that an apply keeps them.
 """
 
+import stat
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.sandbox import snapshot as snapshots
 from netloom.plan.sandbox.changes import owner_uid
 from netloom.plan.sandbox.names import SANDBOX_LABEL, label_value
+from netloom.run.files import PRIVATE, write_whole
 
 MANAGER = "netloom-snapshot"
 OWN = ("macs", "faults")
@@ -58,7 +60,7 @@ def snapshot(session: Session, sandbox: str, file: str) -> int:
     if file == "-":
         click.echo(text, nl=False)
     else:
-        Path(file).write_text(text)
+        _write_file(Path(file).resolve(), text.encode())
     return 0
 
 
@@ -88,6 +90,15 @@ def restore(session: Session, file: str, name: str, waiting: bool, timeout: floa
         stored.until_ready(session, after, timeout=timeout)
         click.echo(clean(f"{stored.RESOURCE.qualified}/{name} condition met"))
     return 0
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves the old one or the new one; a device or a pipe is written as it is."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else PRIVATE
+    write_whole(path, data, mode=mode)
 
 
 def _read(file: str) -> snapshots.Snapshot:
