@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from netloom.drivers.linux import applier
 from tests.support.process import Program, wait_until
 from tests.support.ssh_hosts import SshHosts, differences, programs, ssh_hosts, wait_until_quiet
 
@@ -112,6 +113,16 @@ def test_eight_hosts_become_a_sandbox_whose_machines_reach_each_other(hosts: Ssh
     assert all(line.endswith(" changes") for line in lines)
     assert "h1: namespace range-pc1 created" in ended.stderr
     wait_until_all_reach(hosts)
+    verified = hosts.netloom(*arguments(hosts, "verify", "-o", "json"))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    report = json.loads(verified.stdout)
+    assert report["probes"]["reached"] == COUNT * (COUNT - 1)
+    assert report["live"]["reached"] == report["plan"]["reached"]
+    assert report["probes"]["elsewhere"] == []
+    words = ["--over-ssh", "--ssh-config", str(hosts.config), "-f", str(hosts.folder / "range.yml")]
+    shown = hosts.netloom("sandbox", "exec", *words, "pc3", "--", "sh", "-c", "ip -br address show eth0; exit 7")
+    assert (shown.returncode, "10.1.0.13/24" in shown.stdout) == (7, True), shown.stderr
+    assert "no host pc9" in hosts.netloom("sandbox", "exec", *words, "pc9").stderr
     again = sandbox(hosts, "apply", "--rollback")
     assert sorted(again.stdout.splitlines()) == [f"h{number}: unchanged" for number in range(1, COUNT + 1)]
     removal = sandbox(hosts, "destroy", "--dry-run")
@@ -312,6 +323,32 @@ def test_an_ssh_config_is_enough_where_no_api_server_is_configured(resting: SshH
     linux.write_text(json.dumps(wanted))
     dry = resting.netloom("sandbox", "apply", str(linux), "--run", *words, "--dry-run")
     assert "h1: namespace range-pc1 created (dry run)" in dry.stdout, dry.stderr
+
+
+def test_a_leak_that_somebody_made_on_a_host_is_found_by_packets_and_one_in_its_document_by_name(
+    hosts: SshHosts,
+) -> None:
+    file = hosts.folder / "closed.yml"
+    networks = [{**one, "accessible_by_user": False} for one in TOPOLOGY["networks"]]
+    file.write_text(json.dumps({**TOPOLOGY, "networks": networks}))
+    words = [str(file), "--over-ssh", "--ssh-config", str(hosts.config)]
+    assert hosts.netloom("sandbox", "apply", *words, "--run").returncode == 0
+    good = hosts.netloom("sandbox", "verify", *words)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert good.stdout.splitlines()[1].startswith("on the hosts: 24 pairs reach as declared")
+    man = next(name for name in hosts.hosts if "range-man" in hosts[name].run("ls", "/run/netns"))
+    hosts[man].run("ip", "netns", "exec", "range-man", "nft", "flush", "ruleset")
+    bad = hosts.netloom("sandbox", "verify", *words, "--rounds", "5")
+    assert bad.returncode == 1
+    assert "leak: pc1 -> pc2 10.2.0.12: it answers a ping" in bad.stdout
+    # A host that has lost its part, and one that does not answer.
+    hosts["h1"].run("python3", "-I", str(Path(applier.__file__)), "remove", "default.range")
+    lines = hosts.known.read_text().splitlines(keepends=True)
+    hosts.known.write_text("".join(line for line in lines if not line.startswith("10.99.0.3 ")))
+    worse = hosts.netloom("sandbox", "verify", *words, "--no-probe")
+    assert worse.returncode == 1
+    assert "h3: failed: its host key" in worse.stdout
+    assert "gap: pc1: pc5 10.1.0.15 is not reached: pc1 is on no host" in worse.stdout
 
 
 def test_another_ssh_config_may_place_the_machines(resting: SshHosts) -> None:

@@ -10,10 +10,10 @@ from netloom.cli.objects.delete import Deleter, Doomed
 from netloom.cli.objects.manifests import Manifest
 from netloom.cli.objects.wait import Goal, until
 from netloom.cli.options import connected
+from netloom.cli.sandbox.containment import refuse_leaks
 from netloom.cli.sandbox.files import FILE, NAME, describing, sandbox_of, topology_of
 from netloom.cli.sandbox.over_ssh import applying_over_ssh, destroying_over_ssh
 from netloom.cli.sandbox.stored import described
-from netloom.cli.sandbox.verify import refuse_leaks
 from netloom.cli.tables import clean
 from netloom.client.lists import Scope
 from netloom.client.resources import Target, of_kind

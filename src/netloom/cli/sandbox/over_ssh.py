@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from netloom.cli.options import given
+from netloom.cli.sandbox.containment import refuse_leaks
 from netloom.cli.sandbox.files import (
     OWN_SSH_CONFIG,
     is_over_ssh,
@@ -36,7 +37,6 @@ from netloom.cli.sandbox.remote_hosts import (
     task,
     warn_of_silent,
 )
-from netloom.cli.sandbox.verify import refuse_leaks
 from netloom.cli.tables import clean
 from netloom.drivers.remote.hosts import Job
 from netloom.drivers.remote.protocol import Result, Shown

@@ -47,22 +47,27 @@ def observed(data: bytes) -> Observed | None:
 def placements(sandbox: Sandbox, documents: Mapping[str, Observed], nodes: Mapping[str, str]) -> dict[str, str]:
     """Return the host of each machine that has one; `nodes` are the addresses of hosts, by name."""
     parts = usable(sandbox.spec.topology)
-    spaces = _spaces(sandbox, parts)
+    machines = _spaces(sandbox, parts)
     found: dict[str, str] = {}
     behind: dict[str, str] = {}
     names = {ip: node for node, ip in nodes.items()}
     for node, document in sorted(documents.items()):
         for one in document.members:
-            if one.namespace in spaces:
-                found.setdefault(spaces[one.namespace], node)
+            if one.namespace in machines:
+                found.setdefault(machines[one.namespace], node)
         for mac, ip in (pair for tunnel in document.tunnels for pair in tunnel.macs):
             # A host that answers says itself what it has.
             if names.get(ip, node) not in documents:
                 behind[mac] = names[ip]
-    for mac, machine in _macs(sandbox, parts, spaces):
+    for mac, machine in _macs(sandbox, parts, machines):
         if mac in behind:
             found.setdefault(machine, behind[mac])
     return found
+
+
+def spaces(sandbox: Sandbox) -> dict[str, str]:
+    """Return the machine of each network namespace, of hosts, routers and `man`."""
+    return _spaces(sandbox, usable(sandbox.spec.topology))
 
 
 def _spaces(sandbox: Sandbox, parts: Usable) -> dict[str, str]:
@@ -73,13 +78,12 @@ def _spaces(sandbox: Sandbox, parts: Usable) -> dict[str, str]:
     return {space: part.words[0] for part, space in (*hosts.items(), *others.items())}
 
 
-def _macs(sandbox: Sandbox, parts: Usable, spaces: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _macs(sandbox: Sandbox, parts: Usable, machines: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the MAC addresses of hosts, each with its host."""
-    machines = {machine: space for space, machine in spaces.items()}
+    own = {machine: space for space, machine in machines.items()}
     keys: Iterable[tuple[str, ...]] = [
-        (one.host, one.network, f"eth{one.position}", machines[one.host]) for one in parts.links
+        (one.host, one.network, f"eth{one.position}", own[one.host]) for one in parts.links
     ]
-    yield from ((one.mac.lower(), one.host) for one in sandbox.spec.macs if one.host in machines)
-    yield from (
-        (mac, key[0]) for key, mac in macs(owner(sandbox.metadata.namespace, sandbox.metadata.name), keys).items()
-    )
+    yield from ((one.mac.lower(), one.host) for one in sandbox.spec.macs if one.host in own)
+    derived = macs(owner(sandbox.metadata.namespace, sandbox.metadata.name), keys)
+    yield from ((mac, key[0]) for key, mac in derived.items())
