@@ -1,6 +1,7 @@
 """The program of the backend `linux` on three real hosts: packets, repetition, changes, kills, and complete removal."""
 
 import ast
+import ipaddress
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.drivers.link import codec
-from netloom.drivers.linux import applier
+from netloom.drivers.linux import applier, prober
 from netloom.model.document import Document
 from netloom.plan.linux.documents import plan_documents
 from tests.plan.test_sandbox import sandbox
@@ -62,6 +63,18 @@ def documents(topology: dict[str, Any] = TOPOLOGY, where: dict[str, str] = WHERE
     placement = {"hosts": {**where, "office-router": "n1"}}
     value = sandbox(topology, name="school", **{"run": True, "placement": placement, "links": SHAPED, **spec})
     return plan_documents(value, NODES).documents
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["; rm", "-x", "a b", "../x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
 
 
 class Rack:
@@ -306,6 +319,18 @@ def test_frames_are_copied_to_the_destination(rack: Rack, where: dict[str, str])
     rack.apply(documents(where=where))
     for name, host in rack.hosts.items():
         assert "clsact" not in host.run("tc", "-n", f"school-{name}-fabric", "qdisc", "show", check=False)
+
+
+@pytest.mark.root
+def test_a_machine_between_a_closed_network_and_another_answers_to_nobody_through_man(rack: Rack) -> None:
+    topology = deepcopy(TOPOLOGY)
+    topology["net_mappings"].append({"host": "home", "network": "store", "ip": "10.10.40.9"})
+    wanted = documents(topology)
+    rack.apply(wanted)
+    rack.reaches("vault", "10.10.40.9")
+    # It would answer by its own link to the store.
+    assert not rack.pings("vault", ADDRESSES["home"])
+    rack.reaches("vault", ADDRESSES["server"])
 
 
 @pytest.mark.root
@@ -573,6 +598,38 @@ def test_delay_and_loss_are_applied_or_the_reason_is_said(rack: Rack) -> None:
     assert ("netem" in queues) is has_netem
 
 
+@pytest.mark.root
+def test_pings_from_many_namespaces_say_who_answers(school: Rack) -> None:
+    school.reaches("desk", "fd00:5::2")
+    pairs = [
+        ["school-desk", "fd00:5::2"], ["school-desk", "10.10.20.5"], ["school-desk", "10.10.20.99"],
+        ["school-gone", "10.10.20.5"], ["school-desk", "10.10.30.5"],
+    ]  # fmt: skip
+    school.reaches("desk", ADDRESSES["home"])
+    host, data = school.hosts["n2"], json.dumps({"pairs": pairs, "rounds": 2})
+    text = host.run("python3", "-I", str(Path(prober.__file__)), "ping", OWNER, text=data)
+    problem, shown, result = map(json.loads, text.splitlines())
+    assert problem == {"problem": "namespace school-gone does not exist: nothing is probed from there"}
+    assert shown == {"show": {"document": "c8"}}, "the first, the second and the last"
+    assert result["result"] == "done"
+
+
+@given(st.binary(max_size=100) | st.builds(lambda value: json.dumps(value).encode(), JSON))
+def test_what_is_not_a_list_of_pairs_is_not_probed(data: bytes) -> None:
+    with pytest.raises(prober.Failure):
+        prober.parse(data)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_only_names_and_addresses_are_probed(space: str, address: str) -> None:
+    try:
+        ((name, ip),), _ = prober.parse(json.dumps({"pairs": [[space, address]], "rounds": 1}).encode())
+    except prober.Failure:
+        return
+    assert "/" not in name
+    assert str(ipaddress.ip_address(ip))
+
+
 def test_netem_holds_as_many_packets_as_the_one_of_agents() -> None:
     shape = {"rate": 0, "burst": 0, "delay": 20000, "jitter": 0, "loss": 0.5}
     assert applier.NETEM_LIMIT == codec.NETEM_LIMIT
@@ -600,16 +657,6 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 GOOD = documents()["n1"]
 PATHS = list(paths(GOOD))
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=20)
-    | st.sampled_from(["; rm", "-x", "a b", "../x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 @given(st.sampled_from(PATHS[1:]), JSON)

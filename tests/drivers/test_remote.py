@@ -250,9 +250,9 @@ def main(argv, document):
     hosts["h1"].run("kill", str(result.changes))
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "ovn"])
+@pytest.mark.parametrize("name", ["remote.bootstrap", "remote.ovn", "linux.applier", "linux.prober"])
 def test_programs_for_hosts_need_an_old_python_and_its_library_alone(name: str) -> None:
-    tree = ast.parse(protocol.source(f"netloom.drivers.remote.{name}"), feature_version=(3, 9))
+    tree = ast.parse(protocol.source(f"netloom.drivers.{name}"), feature_version=(3, 9))
     imported = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)

@@ -87,8 +87,13 @@ def test_filters_are_in_routers_and_closed_networks_at_man() -> None:
     plan = planned(topology, placement=APART)
     one, two = (named(plan.documents[node], "namespaces") for node in ("n1", "n2"))
     inside = ["10.10.20.0/24", "10.10.30.0/24", "100.100.100.0/24"]
-    assert one["s1-man"]["filter"] == {"closed": ["10.10.20.0/24"], "blocked": ["10.10.30.5"], "inside": inside}
-    assert two["s1-home-router"]["filter"] == {"closed": [], "blocked": ["10.10.30.5"], "inside": inside}
+    closed = "10.10.20.0/24"
+    assert one["s1-man"]["filter"] == {
+        "closed": [closed], "leaving": [[closed, [closed]]], "blocked": ["10.10.30.5"], "inside": inside,
+    }  # fmt: skip
+    assert two["s1-home-router"]["filter"] == {
+        "closed": [], "leaving": [], "blocked": ["10.10.30.5"], "inside": inside,
+    }  # fmt: skip
     assert two["s1-home"]["filter"] is None
 
 

@@ -147,7 +147,12 @@ FIELDS: dict[str, dict[str, Check]] = {
     },
 }
 PARTS: dict[str, dict[str, Check]] = {
-    "filter": {"closed": _list(_block), "blocked": _list(_ip), "inside": _list(_block)},
+    "filter": {
+        "closed": _list(_block),
+        "leaving": _pairs(_block, _list(_block)),
+        "blocked": _list(_ip),
+        "inside": _list(_block),
+    },
     "shape": {
         "rate": _between(0, 10**13),
         "burst": _between(0, 2**31),
@@ -1092,6 +1097,10 @@ def _nft(rules: Json | None) -> str:
         closed, blocked, inner = (_set(rules, key, version) for key in ("closed", "blocked", "inside"))
         if closed:
             lines.append(f"{family} daddr {closed} drop")
+        for source, joined in (rules or {}).get("leaving", ()):
+            if ipaddress.ip_network(source).version == version:
+                others = _set({"joined": joined}, "joined", version)
+                lines.append(f"{family} saddr {source} {f'{family} daddr != {others} ' if others else ''}drop")
         if blocked:
             lines.append(f"{family} saddr {blocked} {f'{family} daddr != {inner} ' if inner else ''}drop")
     chain = "\n".join(["type filter hook forward priority 0; policy accept;", *lines])

@@ -4,7 +4,8 @@
     host, router, man  a network namespace on one host, with a veth pair to each of its bridges
     networks of IPv4   a DHCP server in a namespace of its own, with the last free address of the network
     block_internet     filter of all routers: nothing of the host leaves the blocks of the Sandbox
-    accessible_by_user with false: filter of man that drops what enters the network through it
+    accessible_by_user with false: filter of man that drops what enters the network, or leaves it for one that no
+                       router shares with it
     network_forwarding copies of frames, through a tunnel of their own where source and destination are on two hosts
     spec.links         queues at both ends of the link
     spec.faults        links that are down, and ports that drop what they receive for hosts on the other side
@@ -443,8 +444,18 @@ class _Planner:
         for space in self._router_spaces():
             closed = closed_blocks(parts) if space == man else []
             if closed or blocked:
-                found[space] = {"closed": closed, "blocked": blocked, "inside": sorted(inside)}
+                leaving = [[block, self._joined(block)] for block in closed]
+                found[space] = {"closed": closed, "leaving": leaving, "blocked": blocked, "inside": sorted(inside)}
         return found
+
+    def _joined(self, block: str) -> list[str]:
+        """Return the blocks of the networks that share a router with a closed one: its packets get to no others.
+
+        A machine with a link to the closed network could answer there to what arrived through `man`.
+        """
+        every = self._parts.segments.values()
+        routers = {name for one in every if str(one.block) == block for name, _ in one.routers}
+        return sorted(str(one.block) for one in every if not routers.isdisjoint(name for name, _ in one.routers))
 
     def _shapes(self) -> dict[tuple[str, str], Document]:
         """Return the qualities of links, by machine and network."""

@@ -66,11 +66,20 @@ class _Machine:
         for blocks, key in ((self.closed, "closed"), (self.inside, "inside")):
             for one in rules.get(key, ()):
                 blocks.add(one, True)
+        self.leaving = Blocks[Blocks[bool]]()
+        for source, others in rules.get("leaving", ()):
+            joined = Blocks[bool]()
+            for one in others:
+                joined.add(one, True)
+            self.leaving.add(source, joined)
         self.blocked = {ip_of(one) for one in rules.get("blocked", ())}
 
     def drops(self, source: Ip, to: Ip) -> bool:
         """Whether its filter drops a packet that it forwards."""
-        return self.closed.find(to) is not None or (source in self.blocked and self.inside.find(to) is None)
+        joined = self.leaving.find(source)
+        if self.closed.find(to) is not None or (joined is not None and joined.find(to) is None):
+            return True
+        return source in self.blocked and self.inside.find(to) is None
 
     def way(self, to: Ip) -> tuple[_Port, Ip] | None:
         """Return the interface and the next hop for an address."""
