@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 import click
 import msgspec
-from msgspec import structs
 
 from netloom.cli.objects.wait import Goal, until
 from netloom.cli.sandbox.files import sandbox_of, topology_of
@@ -18,7 +17,7 @@ from netloom.diagnose import snapshot
 from netloom.errors import Conflict, NetloomError, NotFound
 from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.sandbox import Backend, Sandbox
+from netloom.model.kinds.sandbox import Sandbox
 from netloom.model.registry import NETWORK_ATTACHMENT, SANDBOX
 from netloom.plan.sandbox.names import HOST_LABEL, SANDBOX_LABEL, label_value
 from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
@@ -66,7 +65,6 @@ def plan_alone(sandbox: Sandbox) -> SandboxPlan:
 
     They are those of the backend ovn, also for the other one: hosts reach the same on both.
     """
-    sandbox = structs.replace(sandbox, spec=structs.replace(sandbox.spec, backend=Backend.OVN))
     placement = sandbox.spec.placement
     nodes = {placement.default, *placement.hosts.values()} if placement is not None else set()
     return plan_sandbox(sandbox, {UNKNOWN_NODE, *nodes} - {""})

@@ -331,6 +331,10 @@ class Sandbox(Resource, frozen=True, kw_only=True):
     status: SandboxStatus = SandboxStatus()
 
 
+REMOVED = "Removed"
+"""The condition of a deleted HostDocument whose node has nothing of it any more."""
+
+
 class HostDocumentSpec(Value, frozen=True, kw_only=True):
     """What a node must have for a Sandbox on the backend `linux`."""
 

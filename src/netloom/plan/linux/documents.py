@@ -63,6 +63,14 @@ class LinuxPlan(Struct, frozen=True, kw_only=True):
     documents: dict[str, Document]
     """By name of the host; one without a part of the Sandbox has none."""
     problems: tuple[Problem, ...] = ()
+    hosts: dict[str, str] = {}
+    """The host that each host of the topology is on."""
+    spaces: dict[str, str] = {}
+    """The network namespace of each host of the topology."""
+    routers: dict[str, str] = {}
+    """The host that each router is on, `man` included."""
+    networks: dict[str, tuple[str, ...]] = {}
+    """The hosts that have a bridge of each network, the WAN included."""
 
 
 class _Member(Struct, frozen=True, kw_only=True):
@@ -96,6 +104,22 @@ def plan_documents(
     return _Planner(sandbox, nodes, placed or {}, avoid, mtu).plan()
 
 
+def machine_spaces(sandbox: Sandbox, nodes: Iterable[str]) -> dict[str, str]:
+    """Return the machine in each network namespace; a DHCP server is called after its network, as `lan dhcp`."""
+    hosts, others = _assign_spaces(sandbox.metadata.name, usable(sandbox.spec.topology), nodes)
+    every = {**hosts, **{part: space for part, space in others.items() if part.distinction != "fabric"}}
+    return {space: " ".join(part.words) for part, space in every.items()}
+
+
+def _assign_spaces(name: str, parts: Usable, nodes: Iterable[str]) -> tuple[dict[Part, str], dict[Part, str]]:
+    """Return the network namespaces of hosts, and those of everything else."""
+    hosts = assign(name, (Part((host,)) for host in parts.hosts))
+    others = [Part((MAN,), MAN), *(Part((node, "fabric"), "fabric") for node in nodes)]
+    others += [Part((one.name,), "router") for one in parts.routers]
+    others += [Part((network, "dhcp"), "dhcp") for network in parts.segments]
+    return hosts, assign(name, others, hosts.values())
+
+
 class _Planner:
     """The parts of one plan."""
 
@@ -116,11 +140,8 @@ class _Planner:
         self._avoid = avoid
         self._mtu = self._inner_mtu(mtu)
         parts = self._parts
-        self._hosts = assign(meta.name, (Part((host,)) for host in parts.hosts))
-        others = [Part((MAN,), MAN), *(Part((node, "fabric"), "fabric") for node in self._nodes)]
-        others += [Part((one.name,), "router") for one in parts.routers]
-        others += [Part((network, "dhcp"), "dhcp") for network in parts.segments]
-        self._spaces = assign(meta.name, others, self._hosts.values())
+        self._hosts, self._spaces = _assign_spaces(meta.name, parts, self._nodes)
+        self._placed_before = placed
         self._place(placed)
         self._members = [*self._host_members(), *self._router_members()]
         self._members += self._servers(self._members)
@@ -237,11 +258,13 @@ class _Planner:
         for name, segment in self._parts.segments.items():
             free = spare_address(segment) if segment.block.version == 4 and segment.block.num_addresses > 2 else ""
             if free and name in near and any(one.network == name for one in self._parts.links):
+                space = self._spaces[Part((name, "dhcp"), "dhcp")]
+                now = self._placed_before.get(f"{name} dhcp", "")
                 yield _Member(
-                    node=near[name],
+                    node=now if now in {one.node for one in members if one.network == name} else near[name],
                     machine=f"{name} dhcp",
                     network=name,
-                    space=self._spaces[Part((name, "dhcp"), "dhcp")],
+                    space=space,
                     interface="eth0",
                     ips=(f"{free}/{segment.block.prefixlen}",),
                 )
@@ -270,7 +293,19 @@ class _Planner:
             node: self._document(node, shapes=shapes, routes=routes, filters=filters, copies=copies, carriers=carriers)
             for node in sorted({one.node for one in members})
         }
-        return LinuxPlan(owner=self._owner, documents=documents, problems=tuple(sorted(set(self._problems))))
+        everywhere = {
+            one.network: tuple(sorted({other.node for other in self._by_network[one.network]})) for one in members
+        }
+        machines = {one.machine: one.node for one in members}
+        return LinuxPlan(
+            owner=self._owner,
+            documents=documents,
+            problems=tuple(sorted(set(self._problems))),
+            hosts={host: machines[host] for host in sorted(self._parts.hosts) if host in machines},
+            spaces={host: self._hosts[Part((host,))] for host in sorted(self._parts.hosts)},
+            routers={name: machines[name] for name in (MAN, *sorted(self._routers)) if name in machines},
+            networks=everywhere,
+        )
 
     def _document(
         self,

@@ -8,8 +8,8 @@
 | node | `netloom:node:NAME` | what its attachments and BGPSpeakers use | its part of them, its Node, its own Events |
 
 With a namespace, "everything" is everything in that namespace, where HostDocuments are only read, the Namespace itself
-(get), and the CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces; creating the first
-object in a namespace creates the Namespace too (namespaces.py).
+(get), and the CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces;
+creating the first object in a namespace creates the Namespace too (namespaces.py).
 
 Editors write specs. Status is observed state, which only controllers and agents know. Nodes are machines, and Leases
 decide which controller leads: both are for administrators. So are HostDocuments, which may name any network namespace
