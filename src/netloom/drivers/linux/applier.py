@@ -1,6 +1,6 @@
 """Turn one host into what its document says: bridges, VXLAN, network namespaces, routes, filters, shaping, DHCP.
 
-    python3 applier.py apply|plan|remove|show OWNER < document.json
+    python3 applier.py apply|plan|remove|show OWNER [FOLDER] < document.json
 
 It needs Python 3.9 and root, and no other file: it is sent to hosts as it is. `plan` prints what `apply` would do.
 Everything of an owner is inside network namespaces that this program created. One of them, the fabric, has the
@@ -8,11 +8,11 @@ bridges and the VXLAN devices, whose packets leave through the host's own namesp
 pair between the fabric and another namespace. So nothing of a document is visible in the host's namespace, and nothing
 there can be in its way.
 
-How it stays correct. The state file, /run/netloom/linux/OWNER.json, has the device and inode of each namespace, written
-before the namespace gets its path: only a namespace that is recorded is ever changed or removed. It also has the
-document that was applied, and those that were begun: what one of them has and the new one lacks is removed.
-Everything else is observed, compared and changed step by step, so a second run changes nothing, and a run after a
-kill at any point completes what is missing. If a step fails, the host is turned back into the document before.
+How it stays correct. The state file, OWNER.json in FOLDER or in /run/netloom/linux, has the device and inode of each
+namespace, written before the namespace gets its path: only a namespace that is recorded is ever changed or removed. It
+also has the document that was applied, and those that were begun: what one of them has and the new one lacks is
+removed. Everything else is observed, compared and changed step by step, so a second run changes nothing, and a run
+after a kill at any point completes what is missing. If a step fails, the host is turned back into the document before.
 
 The output is one JSON object per line: {"step": ...} for each change, {"problem": ...} for what this host cannot do,
 and at the end {"result": "done" | "failed", "changes": N, "error": ..., "problems": [...]}.
@@ -228,6 +228,7 @@ def _references(document: Json) -> None:
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWNET, _BIND, _REC, _SHARED, _DETACH = 0x40000000, 4096, 16384, 1 << 20, 2
+_DEATH_SIGNAL, _SETUID = 1, 7
 _HERE = "/proc/thread-self/ns/net"
 
 
@@ -296,11 +297,13 @@ def _supports(*lines: str) -> bool:
 class State:
     """What is recorded about an owner."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, home: str = FOLDER) -> None:
         if not _OWNER.fullmatch(owner):
             raise Failure(f"the owner {owner!r} is not a name of a-z, 0-9, . and -")
-        self.path, self.folder, self._lock = (f"{FOLDER}/{owner}{end}" for end in (".json", ".d", ".lock"))
-        self._owner = owner
+        if not os.path.isabs(home):
+            raise Failure(f"the folder {home!r} is not an absolute path")
+        self.path, self.folder, self._lock = (f"{home}/{owner}{end}" for end in (".json", ".d", ".lock"))
+        self._owner, self._home = owner, home
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             self._boot = file.read().strip()
         self.spaces: dict[str, list[int]] = {}
@@ -335,7 +338,7 @@ class State:
         """Exclude other runs for this owner; leave no empty folder at the end."""
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+            os.makedirs(self._home, mode=0o700, exist_ok=True)
             try:
                 file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
@@ -355,7 +358,7 @@ class State:
         finally:
             if not os.path.exists(self.path):
                 os.unlink(self._lock)
-                for folder in (FOLDER, os.path.dirname(FOLDER)):
+                for folder in (self._home, os.path.dirname(self._home)):
                     _remove_empty(folder)
             os.close(file)
 
@@ -1127,6 +1130,13 @@ def _set(rules: Json | None, key: str, version: int) -> str:
     return f"{{ {', '.join(found)} }}" if found else ""
 
 
+def _may_change_user() -> bool:
+    """Whether this process may run a program as another user: root in a container, or under systemd, may not."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> _SETUID & 1)
+
+
 def _dnsmasq(one: Json, mtu: int) -> str:
     """Return the configuration of a DHCP server: fixed leases only, no DNS, no file of its own."""
     network = ipaddress.ip_network(one["network"])
@@ -1135,6 +1145,7 @@ def _dnsmasq(one: Json, mtu: int) -> str:
     lines += [f"dhcp-range={network.network_address},static,{network.netmask},12h", f"dhcp-option=26,{mtu}"]
     lines += [f"dhcp-option=3{',' + one['router'] if one['router'] else ''}", "dhcp-option=6"]
     lines += [f"dhcp-host={mac},{ip}" for mac, ip in sorted(map(tuple, one["leases"]))]
+    lines += [] if _may_change_user() else ["user=root", "group=root"]
     return "\n".join(lines) + "\n"
 
 
@@ -1168,18 +1179,26 @@ def apply(state: State, host: Host, wanted: Json) -> None:
     host.finish(wanted)
 
 
+def _end_with(parent: str) -> None:
+    """End when a process ends that has started this one; "": it does not matter."""
+    if parent:
+        _libc("prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(parent):
+            sys.exit(1)  # It ended before.
+
+
 def main(argv: list[str], document: bytes) -> int:
-    """Do what `argv`, a verb and an owner, asks for; print lines; return the exit status."""
+    """Do what `argv`, a verb, an owner and perhaps a folder, asks for; print lines; return the exit status."""
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
     os.environ["LC_ALL"] = "C"
     host: Host | None = None
     error = ""
     try:
-        if len(argv) != 2 or argv[0] not in ("apply", "plan", "remove", "show"):
-            raise Failure("usage: applier.py apply|plan|remove|show OWNER < document.json")
+        if len(argv) not in (2, 3) or argv[0] not in ("apply", "plan", "remove", "show"):
+            raise Failure("usage: applier.py apply|plan|remove|show OWNER [FOLDER] < document.json")
         if os.geteuid() != 0:
             raise Failure("this needs root: run it with sudo")
-        verb, state = argv[0], State(argv[1])
+        verb, state = argv[0], State(*argv[1:])
         host = Host(state)
         # A plan without a document is that of a removal.
         wanted = parse(document) if verb == "apply" or (verb == "plan" and document) else EMPTY
@@ -1201,4 +1220,5 @@ def main(argv: list[str], document: bytes) -> int:
 
 
 if __name__ == "__main__":
+    _end_with(os.environ.pop("NETLOOM_PARENT", ""))
     sys.exit(main(sys.argv[1:], sys.stdin.buffer.read(LARGEST + 1)))
