@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -123,13 +122,12 @@ def _namespace(session: Session, file: str | None, name: str, host: str) -> str:
     sandbox = stored.find(session, name or (stored.name_of(file) if file else ""))
     shown = sandbox.metadata.name
     _require(sandbox, host)
-    found = stored.attachments(session, sandbox, host)
-    if not found:
-        raise NotFound(f"host {host} has no attachment: see `netloom describe sandbox/{shown}`")
-    spec = found[0].spec
-    path = Path(spec.port.netns)
+    place = stored.place(session, sandbox, host)
+    if place is None:
+        raise NotFound(f"host {host} is on no Node: see `netloom describe sandbox/{shown}`")
+    node, path = place
     if path.exists():
         return path.name
     if not sandbox.spec.run:
-        raise NotFound(f"host {host} does not run: apply the Sandbox with --run, or create {path} on {spec.node}")
-    raise NotFound(f"host {host} runs on Node {spec.node}, and {path} is not here: run this command on that Node")
+        raise NotFound(f"host {host} does not run: apply the Sandbox with --run, or create {path} on {node}")
+    raise NotFound(f"host {host} runs on Node {node}, and {path} is not here: run this command on that Node")

@@ -51,8 +51,16 @@ def describing(command: F) -> F:
         default=None,
         help="Run each host as a network namespace on its Node.  [default: as the file says; with --lab: run]",
     )
+    @click.option(
+        "--backend",
+        type=click.Choice([one.value for one in Backend]),
+        help="The implementation: ovn, or linux, which needs neither OVN nor Open vSwitch.  "
+        "[default: as the file says, or ovn]",
+    )
     @functools.wraps(command)
-    def wrapped(file: str, name: str, placed: str | None, run: bool | None, **rest: object) -> object:
+    def wrapped(
+        file: str, name: str, placed: str | None, run: bool | None, backend: str | None, **rest: object
+    ) -> object:
         topology, reading = topology_of(file)
         placement = None
         if config := placed or given("access"):
@@ -64,6 +72,8 @@ def describing(command: F) -> F:
             run = document["spec"].get("run", True)
         if run is not None:
             document["spec"]["run"] = run
+        if backend is not None:
+            document["spec"]["backend"] = backend
         return command(document=document, **rest)
 
     return cast("F", wrapped)

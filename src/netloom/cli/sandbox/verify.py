@@ -30,11 +30,11 @@ from netloom.model.kinds.bgp import EVPNNetwork
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import SecurityProfile
-from netloom.model.kinds.sandbox import Sandbox
+from netloom.model.kinds.sandbox import Backend, Sandbox
 from netloom.model.registry import KINDS
 from netloom.plan.sandbox.monitoring import Check, checks
 from netloom.plan.sandbox.names import label_value
-from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
+from netloom.plan.sandbox.objects import NETNS_FOLDER, SandboxPlan, plan_sandbox
 from netloom.plan.sandbox.reachability import Difference, Verification, cut_pairs, is_of, verify
 
 LIVE = (Network, Subnet, Router, SecurityProfile, NetworkAttachment, EVPNNetwork)
@@ -178,6 +178,8 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
         raise NotFound(f"{error.message}; --plan-only verifies a file that is not deployed") from None
     if topology is not None:
         sandbox = structs.replace(sandbox, spec=structs.replace(sandbox.spec, topology=topology))
+    if sandbox.spec.backend is Backend.LINUX:
+        return _on_linux(session, sandbox, rounds, quiet=quiet)
     objects = snapshot.load(session.client, LIVE, namespace=session.namespace)
     plan = plan_of(session, sandbox, objects)
     found = verify(sandbox, plan.objects)
@@ -193,6 +195,21 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
     here = _here(stored.places(plan.objects), objects, sandbox)
     probes = probe(sandbox, found, now, here, rounds, ask=_ping_here, quiet=quiet)
     return _report(sandbox, found, now, probes, tuple(_monitor(sandbox, found, here)))
+
+
+def _on_linux(session: Session, sandbox: Sandbox, rounds: int, *, quiet: bool) -> Report:
+    """Verify a Sandbox on the backend `linux`, of which no objects but its documents decide where packets pass."""
+    found = verify(sandbox, stored.plan_alone(sandbox).objects)
+    if sandbox.spec.faults:
+        healthy = without_faults(sandbox)
+        whole = verify(healthy, stored.plan_alone(healthy).objects)
+        found = verify(sandbox, stored.plan_alone(sandbox).objects, cut=cut_pairs(whole, found))
+    if not rounds:
+        return _report(sandbox, found)
+    spaces = {host: name for one in stored.host_documents(session, sandbox) for host, name in one.spec.hosts.items()}
+    here = {host: name for host, name in spaces.items() if Path(NETNS_FOLDER, name).exists()}
+    probes = probe(sandbox, found, found, here, rounds, ask=_ping_here, quiet=quiet)
+    return _report(sandbox, found, None, probes, tuple(_monitor(sandbox, found, here)))
 
 
 def plan_of(session: Session, sandbox: Sandbox, objects: Collection[Resource]) -> SandboxPlan:

@@ -1145,7 +1145,7 @@ def _dnsmasq(one: Json, mtu: int) -> str:
     lines += [f"dhcp-range={network.network_address},static,{network.netmask},12h", f"dhcp-option=26,{mtu}"]
     lines += [f"dhcp-option=3{',' + one['router'] if one['router'] else ''}", "dhcp-option=6"]
     lines += [f"dhcp-host={mac},{ip}" for mac, ip in sorted(map(tuple, one["leases"]))]
-    lines += [] if _may_change_user() else ["user=root", "group=root"]
+    lines += [] if _may_change_user() else ["user=root", "group="]
     return "\n".join(lines) + "\n"
 
 
