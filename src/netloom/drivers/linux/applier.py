@@ -43,8 +43,8 @@ Route = tuple[str, str, int]
 
 VERSION = 1
 FOLDER = "/run/netloom/linux"
-MADE = f"{FOLDER}/.netns"
-"""What was made of the folder of namespaces, for all owners."""
+MADE = ".netns"
+"""The file with what was made of the folder of namespaces, for all owners."""
 NETNS = "/run/netns"
 LARGEST = 64 * 2**20
 LOCK_SECONDS = 60.0
@@ -303,7 +303,7 @@ class State:
         if not os.path.isabs(home):
             raise Failure(f"the folder {home!r} is not an absolute path")
         self.path, self.folder, self._lock = (f"{home}/{owner}{end}" for end in (".json", ".d", ".lock"))
-        self._owner, self._home = owner, home
+        self._owner, self._home, self._made = owner, home, f"{home}/{MADE}"
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             self._boot = file.read().strip()
         self.spaces: dict[str, list[int]] = {}
@@ -370,7 +370,7 @@ class State:
                 _LIBC.umount2(NETNS.encode(), 0)  # It fails, and should, while somebody else has namespaces there.
                 if made == "folder":
                     _remove_empty(NETNS)
-                os.unlink(MADE)
+                os.unlink(self._made)
             for path in (f"{self.path}.part", self.path):
                 if os.path.exists(path):
                     os.unlink(path)
@@ -383,7 +383,7 @@ class State:
                 _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
             except OSError:  # It is no mount, or does not exist.
                 made = made or ("mount" if os.path.isdir(NETNS) else "folder")
-                _replace(MADE, {"boot": self._boot, "made": made})
+                _replace(self._made, {"boot": self._boot, "made": made})
                 os.makedirs(NETNS, mode=0o755, exist_ok=True)
                 _libc("mount", folder, folder, b"none", _BIND | _REC, None)
                 _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
@@ -394,18 +394,18 @@ class State:
 
         The lock of this owner is in the locked folder, so that nobody removes it.
         """
-        lock = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            found = _read_json(MADE)
+            found = _read_json(self._made)
             yield str(found.get("made", "")) if found.get("boot") == self._boot else ""
         finally:
             os.close(lock)
 
     def others(self) -> list[str]:
         """Return the paths of the state files of other owners."""
-        names = sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
-        return [path for name in names if name.endswith(".json") and (path := f"{FOLDER}/{name}") != self.path]
+        names = sorted(os.listdir(self._home)) if os.path.isdir(self._home) else []
+        return [path for name in names if name.endswith(".json") and (path := f"{self._home}/{name}") != self.path]
 
     def known(self) -> list[Json]:
         """Return the documents whose parts may exist."""

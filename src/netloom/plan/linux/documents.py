@@ -63,6 +63,8 @@ class LinuxPlan(Struct, frozen=True, kw_only=True):
     documents: dict[str, Document]
     """By name of the host; one without a part of the Sandbox has none."""
     problems: tuple[Problem, ...] = ()
+    faults: tuple[str, ...] = ()
+    """The faults that are applied, as text."""
     hosts: dict[str, str] = {}
     """The host that each host of the topology is on."""
     spaces: dict[str, str] = {}
@@ -301,6 +303,7 @@ class _Planner:
             owner=self._owner,
             documents=documents,
             problems=tuple(sorted(set(self._problems))),
+            faults=self._faults.active,
             hosts={host: machines[host] for host in sorted(self._parts.hosts) if host in machines},
             spaces={host: self._hosts[Part((host,))] for host in sorted(self._parts.hosts)},
             routers={name: machines[name] for name in (MAN, *sorted(self._routers)) if name in machines},

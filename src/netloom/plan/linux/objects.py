@@ -71,6 +71,7 @@ def plan_host_documents(
     return SandboxPlan(
         objects=tuple(objects),
         problems=tuple(sorted(set(problems))),
+        faults=plan.faults,
         networks=needed(plan.networks),
         routers=needed({router: (node,) for router, node in plan.routers.items()}),
         hosts=needed({host: (node,) for host, node in plan.hosts.items()}),
