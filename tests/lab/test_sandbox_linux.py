@@ -20,6 +20,7 @@ from tests.lab import labs
 from tests.lab.pinging import pinging
 from tests.lab.test_sandbox import ADDRESSES, PLACEMENT, TOPOLOGY, Range, spaces
 from tests.lab.worlds import World, document, world
+from tests.run.serving import netloom
 from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
@@ -109,7 +110,8 @@ def test_commands_find_its_hosts(school: LinuxRange) -> None:
     found = json.loads(report.out)
     assert found["verified"]
     assert (found["probes"]["elsewhere"], found["probes"]["differences"]) == ([], [])
-    shown = school.world.cli("sandbox", "exec", "-n", "linux-s", "home", "ip", "address", "show", "eth1").out
+    command = ("ip", "address", "show", "eth1")
+    shown = netloom("sandbox", "exec", "-n", "linux-s", "home", *command, kubeconfig=school.world.lab.kubeconfig).out
     assert "10.10.50.2/29" in shown
 
 
