@@ -115,6 +115,20 @@ def test_commands_find_its_hosts(school: LinuxRange) -> None:
     assert "10.10.50.2/29" in shown
 
 
+def test_a_plan_shows_the_nodes_that_change(school: LinuxRange) -> None:
+    more = deepcopy(TOPOLOGY)
+    more["hosts"].append({"name": "guest"})
+    more["net_mappings"].append({"host": "guest", "network": "lone", "ip": "10.10.50.3"})
+    edited = json.dumps(document("Sandbox", school.name, {**SPEC, "topology": more}))
+    found = json.loads(school.world.cli("sandbox", "plan", "-", "-o", "json", stdin=edited).out)
+    assert [(one["action"], one["part"]) for one in found["changes"]] == [
+        ("change", "node n1"),
+        ("change", "node n2"),
+        ("change", "node n3"),
+    ]
+    assert found["problems"] == []
+
+
 def test_dhcp_serves_the_addresses_of_hosts(school: LinuxRange) -> None:
     assert probes.lease(school.netns("home"), "eth0") == "10.10.30.5/24 10.10.30.254"
 

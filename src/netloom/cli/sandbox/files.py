@@ -84,7 +84,7 @@ def is_over_ssh(reading: Reading) -> bool:
 
     With --ssh-config alone it does if the Sandbox has the backend linux, or if there is no API server to ask instead.
     """
-    backend = (reading.sandbox or {}).get("spec", {}).get("backend", "")
+    backend = given("backend") or (reading.sandbox or {}).get("spec", {}).get("backend", "")
     return is_pushed(str(given("access") or ""), over_ssh=bool(given("over_ssh")), backend=str(backend))
 
 

@@ -30,8 +30,9 @@ from netloom.model.kinds.bgp import EVPNNetwork
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import SecurityProfile
-from netloom.model.kinds.sandbox import Backend, Sandbox
+from netloom.model.kinds.sandbox import Backend, HostDocument, Sandbox
 from netloom.model.registry import KINDS
+from netloom.plan.linux.objects import plan_host_documents, vnis_of
 from netloom.plan.sandbox.monitoring import Check, checks
 from netloom.plan.sandbox.names import label_value
 from netloom.plan.sandbox.objects import NETNS_FOLDER, SandboxPlan, plan_sandbox
@@ -214,7 +215,16 @@ def _on_linux(session: Session, sandbox: Sandbox, rounds: int, *, quiet: bool) -
 
 def plan_of(session: Session, sandbox: Sandbox, objects: Collection[Resource]) -> SandboxPlan:
     """Return the plan of a Sandbox on the Nodes of a server, with hosts where they are."""
-    nodes = {one.metadata.name for one in snapshot.load(session.client, (Node,))}
+    nodes = {
+        one.metadata.name: one.spec.underlay_ip
+        for one in snapshot.load(session.client, (Node,))
+        if isinstance(one, Node)
+    }
+    if sandbox.spec.backend is Backend.LINUX:
+        documents = [one for one in objects if isinstance(one, HostDocument)]
+        mine = [one for one in documents if is_of(sandbox, one)]
+        taken = frozenset[int]().union(*(vnis_of(one) for one in documents if one not in mine))
+        return plan_host_documents(sandbox, nodes, mine, taken)
     # Another Sandbox may have hosts of the same names.
     places = stored.places(one for one in objects if is_of(sandbox, one))
     hosts = {one.name: label_value(one.name) for one in sandbox.spec.topology.hosts}
