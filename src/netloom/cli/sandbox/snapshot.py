@@ -9,7 +9,6 @@ import stat
 from pathlib import Path
 
 import click
-import msgspec
 
 from netloom.cli.objects.apply import MANAGER as APPLIER
 from netloom.cli.objects.apply import outcome
@@ -18,18 +17,13 @@ from netloom.cli.sandbox import stored
 from netloom.cli.sandbox.deploy import TIMEOUT, WAIT
 from netloom.cli.sandbox.files import FILE, content
 from netloom.cli.tables import clean
-from netloom.client import lists
 from netloom.client.http import APPLY
-from netloom.client.lists import Scope
-from netloom.client.resources import Target, of_kind
 from netloom.client.session import Session
 from netloom.errors import BadRequest, Forbidden, NotFound
 from netloom.model.document import Document
-from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.model.kinds.sandbox import Backend
 from netloom.plan.sandbox import snapshot as snapshots
 from netloom.plan.sandbox.changes import owner_uid
-from netloom.plan.sandbox.names import SANDBOX_LABEL, label_value
 from netloom.run.files import PRIVATE, write_whole
 
 MANAGER = "netloom-snapshot"
@@ -47,12 +41,12 @@ def snapshot(session: Session, sandbox: str, file: str) -> int:
     `netloom sandbox restore` makes the same Sandbox of it.
     """
     found = stored.document(session, sandbox)
-    metadata = found["metadata"]
-    where = Scope(str(metadata["namespace"]), {"labelSelector": f"{SANDBOX_LABEL}={label_value(sandbox)}"})
-    documents, _ = lists.objects(session.client, Target(of_kind(NETWORK_ATTACHMENT)), where)
-    attachments = [msgspec.convert(one, NetworkAttachment) for one in documents]
-    own = [one for one in attachments if owner_uid(one.metadata) == metadata["uid"]]
-    taken, unknown = snapshots.take(found, own)
+    value = stored.value(found)
+    if value.spec.backend is Backend.LINUX:
+        taken, unknown = snapshots.take(found, stored.host_documents(session, value))
+    else:
+        mine = [one for one in stored.attachments(session, value) if owner_uid(one.metadata) == value.metadata.uid]
+        taken, unknown = snapshots.take(found, mine)
     for link in unknown:
         text = f"warning: {link.host} has no MAC address on {link.network} yet: the snapshot is without it"
         click.echo(clean(text), err=True)
