@@ -27,6 +27,7 @@ NAMED = {
 }
 """What a field of a spec is called that names an object."""
 HARMLESS = {
+    ("HostDocument", "spec.node"),
     ("IPLock", "spec.network"),
     ("RemoteVTEP", "spec.evpnNetwork"),
     ("RemoteVTEP", "spec.network"),

@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from netloom.drivers.remote import ovn
 from tests.support.ovn import run
 from tests.support.process import Program, wait_until
 from tests.support.ssh_hosts import SshHost, SshHosts, programs, ssh_hosts, wait_until_quiet
@@ -137,7 +138,7 @@ def test_hosts_become_chassis_over_tls_and_machines_reach_each_other_through_ovn
     for name in UNDERLAY:
         assert master_of(hosts[name], "nic") == "br0"
         assert master_of(hosts[name], "under") == ""
-        assert hosts[name].run("ovs-vsctl", "list-ports", "br-ex") == ""
+        assert hosts[name].run("ovs-vsctl", "list-br") == "br-int\n", "br-ex was made for the NIC alone"
 
 
 def _check_that_keys_stay_private(hosts: SshHosts, printed: str) -> None:
@@ -217,6 +218,40 @@ def test_a_nic_whose_bridge_has_the_address_of_the_connection_is_refused(hosts: 
     ended = deploy(hosts, "--move-nic", "h2:mgmt=vm1")
     assert "h2: failed: NIC mgmt carries this connection (10.99.0.2 is on br1): choose another NIC" in ended.stderr
     assert master_of(host, "mgmt") == "br1"
+
+
+NETDEV = "datapath_type=netdev"
+WAYS = {
+    "br1": f"ovs-vsctl add-br br1 -- set Bridge br1 {NETDEV} -- add-port br1 wire",
+    "br2": f"ovs-vsctl add-br br1 -- set Bridge br1 {NETDEV} -- add-port br1 wire -- add-br br2 "
+    f"-- set Bridge br2 {NETDEV} -- add-port br1 p1 -- set Interface p1 type=patch options:peer=p2 "
+    "-- add-port br2 p2 -- set Interface p2 type=patch options:peer=p1",
+    "tagged": "ip link add link wire name tagged type macvlan mode bridge",
+    "over": "ip link add br3 type bridge; ip link set wire master br3; ip link set br3 up; "
+    "ip link add link br3 name over type macvlan mode bridge",
+    "lo": "ip link add br3 type bridge; ip link set wire master br3; ip link set br3 up; "
+    "ip route add 10.97.0.0/24 dev br3",
+}
+"""By the device with the address of the connection: how it came to be above the NIC `wire`."""
+CLEAN = "ovs-vsctl --if-exists del-br br2 -- --if-exists del-br br1; ip link del br3; ip link del wire; "
+CLEAN += "ip address del 10.97.0.2/32 dev lo; true"
+
+
+def test_a_nic_that_carries_the_connection_in_a_roundabout_way_is_refused(hosts: SshHosts) -> None:
+    assert deploy(hosts).returncode == 0
+    host = hosts["h2"]
+    move = {"nic": "wire", "bridge": "br-int", "external_ids": {}, "datapath": ""}
+    text = json.dumps({"files": {}, "nics": [move], "back": []})
+    program = Path(ovn.__file__)
+    for holder, prepare in WAYS.items():
+        host.run("sh", "-c", f"ip link add wire type veth peer name end && ip link set wire up && {prepare}")
+        host.run("ip", "link", "set", holder, "up")
+        host.run("ip", "address", "add", "10.97.0.2/32", "dev", holder)
+        script = f"echo '{text}' | SSH_CONNECTION='10.97.0.9 1 10.97.0.2 22' python3 -I {program} apply ovn || true"
+        (answer,) = map(json.loads, host.run("sh", "-c", script).splitlines())
+        how = "10.97.0.9 is reached by br3" if holder == "lo" else f"10.97.0.2 is on {holder}"
+        assert answer["error"] == f"NIC wire carries this connection ({how}): choose another NIC"
+        host.run("sh", "-c", f"({CLEAN}) 2>/dev/null")
 
 
 def test_two_deployments_at_once_do_not_disturb_each_other(hosts: SshHosts) -> None:

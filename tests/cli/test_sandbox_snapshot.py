@@ -86,6 +86,24 @@ def test_a_sandbox_comes_back_after_its_removal_and_a_copy_beside_it_has_other_m
     assert rooms.apply() == "sandbox.netloom.dev/rooms created\n"
 
 
+def test_a_snapshot_replaces_an_older_one_as_a_whole(rooms: Rooms, tmp_path: Path) -> None:
+    text = taken(rooms)
+    file, link = tmp_path / "kept" / "rooms.yml", tmp_path / "link"
+    file.parent.mkdir()
+    rooms.cli("sandbox", "snapshot", "rooms", "-o", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    with file.open() as old:
+        rooms.cli("sandbox", "snapshot", "rooms", "-o", str(link))
+        assert old.read() == "old", "it is another file"
+    assert file.read_text() == text
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert list(file.parent.iterdir()) == [file]
+    assert link.is_symlink()
+
+
 def test_a_sandbox_that_is_being_deleted_is_not_restored(rooms: Rooms) -> None:
     text = taken(rooms)
     found = json.loads(rooms.cli("get", "sandbox/rooms", "-o", "json").out)

@@ -148,7 +148,7 @@ def test_objects_that_are_missing_or_of_others_are_differences(server: Serving, 
     assert code == 1
     assert text == "Error: Sandbox range has no host servr: its hosts are attacker, server, vault, lonely\n"
     code, text = run("sandbox", "exec", "server", "true")
-    assert (code, "host server has no attachment" in text) == (1, True)
+    assert (code, "host server is on no Node: see `netloom describe sandbox/range`" in text) == (1, True)
     complete = ShellComplete(cli, {}, "netloom", "_NETLOOM_COMPLETE")
     words = ["--kubeconfig", str(server.kubeconfig), "-n", ns, "sandbox", "exec"]
     assert [item.value for item in complete.get_completions(words, "")] == ["attacker", "server", "vault", "lonely"]

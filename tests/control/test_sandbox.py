@@ -286,21 +286,6 @@ def test_every_policy_deletes_all(propagation: Propagation) -> None:
     with_controllers(main)
 
 
-def test_a_backend_that_is_not_implemented_is_refused() -> None:
-    async def main(store: MemoryStore) -> None:
-        await deploy(store, backend="linux")
-        await asyncio.sleep(2)
-        for wanted in ("Accepted", "Ready"):
-            found = await condition(store, wanted=wanted)
-            assert (found["status"], found["reason"]) == ("False", "BackendUnsupported")
-        assert not await objects(store)
-        await store.delete(SANDBOX, "ns1", "s1")
-        await asyncio.sleep(2)
-        assert not (await store.list(SANDBOX)).items
-
-    with_controllers(main)
-
-
 def test_a_topology_that_is_wrong_in_part_is_deployed_in_part() -> None:
     async def main(store: MemoryStore) -> None:
         broken = {**SMALL, "net_mappings": [SMALL["net_mappings"][0], {**SMALL["net_mappings"][1], "ip": "1.2.3.4"}]}

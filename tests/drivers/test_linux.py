@@ -1,6 +1,7 @@
 """The program of the backend `linux` on three real hosts: packets, repetition, changes, kills, and complete removal."""
 
 import ast
+import ipaddress
 import json
 import os
 import random
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.drivers.linux import applier
+from netloom.drivers.link import codec
+from netloom.drivers.linux import applier, prober
 from netloom.model.document import Document
 from netloom.plan.linux.documents import plan_documents
 from tests.plan.test_sandbox import sandbox
@@ -61,6 +63,18 @@ def documents(topology: dict[str, Any] = TOPOLOGY, where: dict[str, str] = WHERE
     placement = {"hosts": {**where, "office-router": "n1"}}
     value = sandbox(topology, name="school", **{"run": True, "placement": placement, "links": SHAPED, **spec})
     return plan_documents(value, NODES).documents
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["; rm", "-x", "a b", "../x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
 
 
 class Rack:
@@ -191,6 +205,40 @@ def test_a_shaped_link_has_its_rate_in_both_directions(school: Rack, client: str
 
 
 @pytest.mark.root
+def test_deliberate_faults_cut_links_and_part_hosts_until_they_are_removed(school: Rack) -> None:
+    school.reaches("home", ADDRESSES["server"])
+    down = {"name": "down", "linkDown": {"host": "home", "network": "homes"}}
+    cut = {"name": "cut", "partition": {"members": ["desk"], "from": ["server", "homes"]}}
+    wanted = documents(faults=[down, cut])
+    steps = school.apply(wanted)
+    assert "m-home-homes down, MTU 1450" in steps["n3"]
+    assert set(map(tuple, school.apply(wanted).values())) == {()}
+    for host, peer in (("home", "server"), ("desk", "server"), ("server", "desk")):
+        assert not school.pings(host, ADDRESSES[peer])
+    # The same hosts by networks that no fault is about.
+    school.reaches("desk", "fd00:5::2")
+    school.reaches("desk", ADDRESSES["vault"])
+    school.hosts["n2"].run("nft", "delete", "table", "netdev", "netloom", netns="school-n2-fabric")
+    assert school.apply(wanted)["n2"] == ["partitions of school-n2-fabric set"]
+    assert not school.pings("desk", ADDRESSES["server"])
+    school.apply(documents())
+    for host, peer in (("home", "server"), ("desk", "server"), ("server", "desk")):
+        school.reaches(host, ADDRESSES[peer])
+    assert "netdev" not in school.hosts["n2"].run("nft", "list", "ruleset", netns="school-n2-fabric")
+    assert set(map(tuple, school.apply(documents()).values())) == {()}
+
+
+@pytest.mark.root
+def test_a_mac_that_is_given_is_set_and_known_to_the_other_hosts(school: Rack) -> None:
+    mac = "02:00:00:aa:bb:01"
+    school.apply(documents(macs=[{"host": "desk", "network": "office", "mac": mac}]))
+    assert mac in school.hosts["n2"].run("ip", "link", "show", "eth0", netns="school-desk")
+    assert f"{mac} dev x-office dst 192.0.2.2" in school.hosts["n1"].run("bridge", "fdb", netns="school-n1-fabric")
+    school.apply(documents())
+    assert f"{mac} dev x-office dst" not in school.hosts["n1"].run("bridge", "fdb", netns="school-n1-fabric")
+
+
+@pytest.mark.root
 def test_what_others_break_is_repaired(school: Rack) -> None:
     one, two = school.hosts["n1"], school.hosts["n2"]
     two.run("ip", "-n", "school-desk", "addr", "flush", "dev", "eth0")
@@ -274,6 +322,18 @@ def test_frames_are_copied_to_the_destination(rack: Rack, where: dict[str, str])
 
 
 @pytest.mark.root
+def test_a_machine_between_a_closed_network_and_another_answers_to_nobody_through_man(rack: Rack) -> None:
+    topology = deepcopy(TOPOLOGY)
+    topology["net_mappings"].append({"host": "home", "network": "store", "ip": "10.10.40.9"})
+    wanted = documents(topology)
+    rack.apply(wanted)
+    rack.reaches("vault", "10.10.40.9")
+    # It would answer by its own link to the store.
+    assert not rack.pings("vault", ADDRESSES["home"])
+    rack.reaches("vault", ADDRESSES["server"])
+
+
+@pytest.mark.root
 def test_removal_leaves_the_hosts_as_they_were(rack: Rack) -> None:
     before = rack.snapshot()
     rack.apply(documents())
@@ -282,6 +342,34 @@ def test_removal_leaves_the_hosts_as_they_were(rack: Rack) -> None:
     rack.apply({})
     assert rack.snapshot() == before
     assert rack.hosts["n1"].apply("remove", OWNER)[1]["changes"] == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("first", ["school", "twin"])
+def test_of_two_sandboxes_the_last_that_goes_leaves_the_host_as_it_was(first: str) -> None:
+    one = documents(where=dict.fromkeys(WHERE, "n1"), placement={"default": "n1"})["n1"]
+    twin = plan_documents(sandbox(TOPOLOGY, name="twin", run=True, placement={"default": "n1"}), NODES)
+    owners = {"school": (OWNER, one), "twin": (twin.owner, twin.documents["n1"])}
+    second = next(name for name in owners if name != first)
+    with bare_hosts(["n1"]) as hosts:
+        host = hosts["n1"]
+        before = host.snapshot()
+        for owner, document in owners.values():
+            assert host.apply("apply", owner, document)[1]["result"] == "done"
+        for name in (first, second):
+            assert host.apply("remove", owners[name][0])[1]["result"] == "done"
+        assert host.snapshot() == before
+
+
+@pytest.mark.root
+def test_a_host_tells_the_vnis_of_other_owners_and_its_mtus(school: Rack) -> None:
+    host = school.hosts["n1"]
+    tunnels = documents()["n1"]["tunnels"]
+    for owner, taken in ((OWNER, []), ("ns1.other", sorted(one["vni"] for one in tunnels))):
+        first, _ = map(json.loads, host.run("python3", "-I", str(APPLIER), "show", owner).splitlines())
+        assert first["show"]["taken"] == taken
+        assert first["show"]["mtus"][host.ip] == 1500
+        assert "127.0.0.1" not in first["show"]["mtus"]
 
 
 # Runs the program, and kills it before it executes its nth line; with 0 it prints how many it executes.
@@ -510,6 +598,45 @@ def test_delay_and_loss_are_applied_or_the_reason_is_said(rack: Rack) -> None:
     assert ("netem" in queues) is has_netem
 
 
+@pytest.mark.root
+def test_pings_from_many_namespaces_say_who_answers(school: Rack) -> None:
+    school.reaches("desk", "fd00:5::2")
+    pairs = [
+        ["school-desk", "fd00:5::2"], ["school-desk", "10.10.20.5"], ["school-desk", "10.10.20.99"],
+        ["school-gone", "10.10.20.5"], ["school-desk", "10.10.30.5"],
+    ]  # fmt: skip
+    school.reaches("desk", ADDRESSES["home"])
+    host, data = school.hosts["n2"], json.dumps({"pairs": pairs, "rounds": 2})
+    text = host.run("python3", "-I", str(Path(prober.__file__)), "ping", OWNER, text=data)
+    problem, shown, result = map(json.loads, text.splitlines())
+    assert problem == {"problem": "namespace school-gone does not exist: nothing is probed from there"}
+    assert shown == {"show": {"document": "c8"}}, "the first, the second and the last"
+    assert result["result"] == "done"
+
+
+@given(st.binary(max_size=100) | st.builds(lambda value: json.dumps(value).encode(), JSON))
+def test_what_is_not_a_list_of_pairs_is_not_probed(data: bytes) -> None:
+    with pytest.raises(prober.Failure):
+        prober.parse(data)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_only_names_and_addresses_are_probed(space: str, address: str) -> None:
+    try:
+        ((name, ip),), _ = prober.parse(json.dumps({"pairs": [[space, address]], "rounds": 1}).encode())
+    except prober.Failure:
+        return
+    assert "/" not in name
+    assert str(ipaddress.ip_address(ip))
+
+
+def test_netem_holds_as_many_packets_as_the_one_of_agents() -> None:
+    shape = {"rate": 0, "burst": 0, "delay": 20000, "jitter": 0, "loss": 0.5}
+    assert applier.NETEM_LIMIT == codec.NETEM_LIMIT
+    (line,) = applier._queue(shape, "eth0", netem=True)
+    assert " netem limit 10000 delay 20000us " in line
+
+
 def test_the_program_is_of_python_39_and_imports_nothing_of_others() -> None:
     tree = ast.parse(APPLIER.read_text(), feature_version=(3, 9))
     modules = {
@@ -530,16 +657,6 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 GOOD = documents()["n1"]
 PATHS = list(paths(GOOD))
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=20)
-    | st.sampled_from(["; rm", "-x", "a b", "../x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 @given(st.sampled_from(PATHS[1:]), JSON)

@@ -28,6 +28,7 @@ from netloom.model.registry import (
     CUSTOM_RESOURCE_DEFINITION,
     EVENT,
     EVPN_NETWORK,
+    HOST_DOCUMENT,
     LEASE,
     NETWORK_ATTACHMENT,
     NODE,
@@ -47,7 +48,7 @@ NAMESPACE = "node-fields"
 UNDERLAY = {OWN: "192.0.2.201", OTHER: "192.0.2.202"}
 OWN_LABELS = "node.netloom.dev/"
 OF_SPEAKERS = (BGP_SPEAKER, BGP_PEER, EVPN_NETWORK, REMOTE_VTEP)
-OWNED = ((NODE, OWN), *((kind, "own") for kind in (NETWORK_ATTACHMENT, EVENT, *OF_SPEAKERS)))
+OWNED = ((NODE, OWN), *((kind, "own") for kind in (NETWORK_ATTACHMENT, HOST_DOCUMENT, EVENT, *OF_SPEAKERS)))
 """The objects of which a node may write something: their fields are tried in all ways, others' in one of four each."""
 CONFORMANCE = Path(__file__).parent / "conformance"
 MERGE, JSON_PATCH, APPLY = (
@@ -163,6 +164,9 @@ def _objects(kind: Kind, uids: Mapping[str, str]) -> Iterator[tuple[str, Documen
     elif kind is NETWORK_ATTACHMENT:
         for name, node in (("own", OWN), ("other", OTHER)):
             yield name, made(spec={"node": node, "network": "blue"}, status=_status())
+    elif kind is HOST_DOCUMENT:
+        for name, node in (("own", OWN), ("other", OTHER)):
+            yield name, made(spec=_good(kind) | {"node": node}, status={"conditions": [condition("Ready")]})
     elif kind in OF_SPEAKERS:
         for name, node in (("own", OWN), ("other", OTHER)):
             names = {"node": node, "speaker": name, "evpnNetwork": name, "network": "blue"}
@@ -313,7 +317,7 @@ def may(kind: Kind, name: str, at: Place) -> bool:
             "conditions",
             "Ready",
         )
-    if kind is BGP_PEER and name == "own":
+    if kind in (BGP_PEER, HOST_DOCUMENT) and name == "own":
         return at[0] == "status"
     if kind is EVPN_NETWORK and name == "own" and at[0] == "status":
         told = ("remoteVTEPs", "remoteMACs", "localMACs", "duplicateMACs")

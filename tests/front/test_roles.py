@@ -18,6 +18,7 @@ from netloom.model.registry import (
     BGP_SPEAKER,
     EVENT,
     EVPN_NETWORK,
+    HOST_DOCUMENT,
     IP_LOCK,
     KINDS,
     LEASE,
@@ -58,6 +59,9 @@ SPEAKERS: tuple[tuple[Kind, str, str, Document], ...] = (
     (EVPN_NETWORK, "own", "b", {"speaker": "own", "network": "red"}),
     (EVPN_NETWORK, "own", "a", {"speaker": "own", "network": "red"}),
     *((EVPN_NETWORK, f"theirs-{n}", ns, {"speaker": "theirs", "network": n}) for ns in "abc" for n in ("blue", "red")),
+    (HOST_DOCUMENT, "own", "b", {"node": "n1"}),
+    (HOST_DOCUMENT, "theirs", "b", {"node": "n2"}),
+    (HOST_DOCUMENT, "theirs", "a", {"node": "n2"}),
     (REMOTE_VTEP, "own", "b", {"node": "n1", "network": "red", "evpnNetwork": "own"}),
     *((REMOTE_VTEP, f"theirs-{n}", ns, {"node": "n2", "network": n}) for ns in "abc" for n in ("blue", "red")),
 )
@@ -161,7 +165,7 @@ def wanted(what: Attributes) -> bool:
         )
         own_event = verb in ("update", "patch") and (place, what.name) == ("a", "told")
         tell = kind is EVENT and (verb == "create" or own_event)
-        reports = kind in (BGP_SPEAKER, BGP_PEER, EVPN_NETWORK) and verb in ("update", "patch")
+        reports = kind in (BGP_SPEAKER, BGP_PEER, EVPN_NETWORK, HOST_DOCUMENT) and verb in ("update", "patch")
         reports = reports and (place, what.name, what.subresource) == ("b", "own", "status")
         learns = kind is REMOTE_VTEP and place == "b"
         learns = learns and (verb == "create" or (verb in ("update", "patch", "delete") and what.name in OWN_VTEPS))
@@ -178,7 +182,7 @@ def wanted(what: Attributes) -> bool:
         return what.name == used or field == f"metadata.name={used}"
     if kind is SUBNET:
         return place != "b" and (what.name == f"{used}-x" or field == f"spec.network={used}")
-    if kind is BGP_SPEAKER:
+    if kind in (BGP_SPEAKER, HOST_DOCUMENT):
         return (place, what.name) == ("b", "own") or field == "spec.node=n1"
     if kind is BGP_PEER:
         return place == "b" and (what.name == "own" or field == "spec.speaker=own")
@@ -321,6 +325,9 @@ def test_counting_begins_again_when_the_store_forgot_its_history_and_until_then_
         ("editor", "deletecollection", ROUTER, "a", "", True),
         ("editor", "create", EVENT, "a", "", True),
         ("editor", "update", NETWORK, "a", "status", False),
+        ("editor", "create", HOST_DOCUMENT, "a", "", False),
+        ("editor", "list", HOST_DOCUMENT, "a", "", True),
+        ("admin:a", "update", HOST_DOCUMENT, "a", "", False),
         ("editor", "create", NODE, "", "", False),
         ("editor", "get", NODE, "", "", True),
         ("editor", "update", LEASE, "a", "", False),

@@ -19,7 +19,7 @@ OURS = [kind for kind in KINDS if kind.group == "netloom.dev"]
 BUILT_INTO_KUBERNETES = """po svc no ns ep ev cm pv pvc rs rc ds deploy sts hpa cj csr ing netpol pdb sa sc quota limits
     crd crds pc cs"""
 PROMISED = """Node Network Subnet NetworkAttachment IPLock VNILock Router SecurityProfile LoadBalancer Shaping
-    Mirror ServiceChain PortPool Sandbox BGPSpeaker BGPPeer EVPNNetwork RemoteVTEP"""
+    Mirror ServiceChain PortPool Sandbox HostDocument BGPSpeaker BGPPeer EVPNNetwork RemoteVTEP"""
 
 
 def test_all_kinds_are_there() -> None:
@@ -54,6 +54,7 @@ def test_fields_are_selectable_as_promised() -> None:
         "BGPSpeaker": ("spec.node",),
         "BGPPeer": ("spec.speaker",),
         "EVPNNetwork": ("spec.speaker", "spec.network"),
+        "HostDocument": ("spec.node",),
         "RemoteVTEP": ("spec.node", "spec.network", "spec.evpnNetwork"),
     }
     assert {kind.name: kind.selectable for kind in OURS if kind.selectable} == promised

@@ -87,8 +87,13 @@ def test_filters_are_in_routers_and_closed_networks_at_man() -> None:
     plan = planned(topology, placement=APART)
     one, two = (named(plan.documents[node], "namespaces") for node in ("n1", "n2"))
     inside = ["10.10.20.0/24", "10.10.30.0/24", "100.100.100.0/24"]
-    assert one["s1-man"]["filter"] == {"closed": ["10.10.20.0/24"], "blocked": ["10.10.30.5"], "inside": inside}
-    assert two["s1-home-router"]["filter"] == {"closed": [], "blocked": ["10.10.30.5"], "inside": inside}
+    closed = "10.10.20.0/24"
+    assert one["s1-man"]["filter"] == {
+        "closed": [closed], "leaving": [[closed, [closed]]], "blocked": ["10.10.30.5"], "inside": inside,
+    }  # fmt: skip
+    assert two["s1-home-router"]["filter"] == {
+        "closed": [], "leaving": [], "blocked": ["10.10.30.5"], "inside": inside,
+    }  # fmt: skip
     assert two["s1-home"]["filter"] is None
 
 
@@ -105,6 +110,84 @@ def test_links_of_hosts_and_routers_are_shaped() -> None:
         {"rate": 1_000_000, "burst": 65536, "delay": 0, "jitter": 0, "loss": 0.0},
     ]
     assert [one.reason for one in plan.problems] == ["LinkUnsupported"]
+
+
+def test_delay_by_a_process_of_agents_is_a_problem_and_the_rate_is_applied() -> None:
+    link = {"host": "home", "network": "home-switch", "rate": "10mbit", "delay": "20ms", "impairment": "userspace"}
+    plan = planned(SMALL, links=[link], placement={"default": "n1"})
+    assert [one.reason for one in plan.problems] == ["LinkUnsupported"]
+    assert "the backend linux has no impairment userspace" in plan.problems[0].message
+    (shape,) = [one["shape"] for one in plan.documents["n1"]["members"] if one["shape"]]
+    assert (shape["rate"], shape["delay"]) == (10_000_000, 0)
+    assert planned(SMALL, links=[{**link, "impairment": "auto"}], placement={"default": "n1"}).problems == ()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(1500, 1450), (9000, 8950), (1400, 1350)])
+def test_the_mtu_is_what_vxlan_leaves_of_that_between_the_hosts(outer: int, inner: int) -> None:
+    plan = plan_documents(sandbox(SMALL, run=True), NODES, mtu=outer)
+    assert plan.problems == ()
+    assert {one["mtu"] for one in plan.documents.values()} == {inner}
+
+
+def test_an_mtu_that_leaves_too_little_is_a_problem() -> None:
+    assert plan_documents(sandbox(SMALL, run=True), NODES, mtu=1300).problems == ()
+    six = edited(networks=[*SMALL["networks"], {"name": "six", "cidr": "fd00:5::/64"}])
+    (problem,) = plan_documents(sandbox(six, run=True), NODES, mtu=1300).problems
+    assert problem.message.startswith("the MTU between the hosts is 1300, and VXLAN leaves 1250 of it")
+
+
+def test_a_way_out_is_a_problem() -> None:
+    plan = planned(SMALL, placement=APART, gateway={"network": "out", "ips": ["198.51.100.9/24"]})
+    assert [one.reason for one in plan.problems] == ["GatewayUnsupported"]
+
+
+def test_a_link_has_the_mac_that_is_given_on_all_hosts() -> None:
+    mac = {"host": "home", "network": "home-switch", "mac": "02:00:00:AA:BB:01"}
+    stray = {"host": "home", "network": "nowhere", "mac": "02:00:00:aa:bb:09"}
+    topology = edited(
+        net_mappings=[*SMALL["net_mappings"], {"host": "server", "network": "home-switch", "ip": "10.10.30.6"}]
+    )
+    plan = planned(topology, placement=APART, macs=[mac, stray])
+    assert plan.problems == ()
+    (member,) = [one for one in plan.documents["n2"]["members"] if one["namespace"] == "s1-home"]
+    assert member["mac"] == "02:00:00:aa:bb:01"
+    behind = [pair for one in plan.documents["n1"]["tunnels"] for pair in one["macs"]]
+    assert ["02:00:00:aa:bb:01", "192.0.2.2"] in behind
+    leases = [lease for doc in plan.documents.values() for one in doc["dhcp"] for lease in one["leases"]]
+    assert [member["mac"], "10.10.30.5"] in leases
+
+
+def test_a_mac_that_is_given_twice_is_a_problem_and_the_second_link_has_one_of_its_own() -> None:
+    taken = [
+        {"host": "home", "network": "home-switch", "mac": "02:00:00:aa:bb:01"},
+        {"host": "server", "network": "server-switch", "mac": "02:00:00:aa:bb:01"},
+    ]
+    plan = planned(SMALL, placement=APART, macs=taken)
+    assert [one.reason for one in plan.problems] == ["MACTaken"]
+    check(plan, NODES)
+
+
+def test_a_link_that_a_fault_has_cut_is_down() -> None:
+    faults = [
+        {"name": "one", "linkDown": {"host": "home"}},
+        {"name": "two", "linkDown": {"host": "server-router", "network": "wan"}},
+        {"name": "three", "linkDown": {"host": "nobody"}},
+    ]
+    plan = planned(SMALL, placement=APART, faults=faults)
+    down = [
+        (one["namespace"], one["bridge"]) for doc in plan.documents.values() for one in doc["members"] if one["down"]
+    ]
+    assert sorted(down) == [("s1-home", "b-home-switch"), ("s1-server-router", "b-wan")]
+    assert [one.reason for one in plan.problems] == ["FaultInvalid"]
+
+
+def test_both_sides_of_a_partition_drop_what_is_for_the_other() -> None:
+    faults = [{"name": "cut", "partition": {"members": ["home"], "from": ["server"]}}]
+    plan = planned(SMALL, placement=APART, faults=faults)
+    assert plan.problems == ()
+    ports = {one["namespace"]: one["name"] for doc in plan.documents.values() for one in doc["members"]}
+    assert plan.documents["n1"]["partitions"] == [{"port": ports["s1-server"], "closed": ["10.10.30.5"]}]
+    assert plan.documents["n2"]["partitions"] == [{"port": ports["s1-home"], "closed": ["10.10.20.5"]}]
 
 
 def test_copies_of_frames_go_to_the_destination_on_this_host_or_another() -> None:

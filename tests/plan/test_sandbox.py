@@ -75,7 +75,8 @@ def test_a_topology_becomes_networks_routers_and_attachments() -> None:
     assert set(of(plan, Network)) == set(of(plan, Subnet)) == {"s1-server-switch", "s1-home-switch", "s1-wan"}
     assert set(of(plan, Router)) == {"s1-server-router", "s1-home-router", "s1-man"}
     assert set(of(plan, NetworkAttachment)) == {"s1-server-server-switch", "s1-home-home-switch"}
-    assert plan.hosts == {"home": ("s1-home-home-switch",), "server": ("s1-server-server-switch",)}
+    attachments = {"home": "s1-home-home-switch", "server": "s1-server-server-switch"}
+    assert plan.hosts == {host: (("NetworkAttachment", name),) for host, name in attachments.items()}
 
 
 def test_every_object_has_the_owner_and_the_label_of_its_sandbox() -> None:
@@ -243,12 +244,6 @@ def test_forwarding_is_a_mirror(hosts: dict[str, str]) -> None:
     assert mirror.spec.destination.attachment == "s1-home-home-switch"
     assert mirror.spec.direction == "ingress"
     assert plan.problems == ()
-
-
-def test_a_backend_that_is_not_implemented_is_refused() -> None:
-    plan = planned(SMALL, backend="linux")
-    assert plan.objects == ()
-    assert [one.reason for one in plan.problems] == ["BackendUnsupported"]
 
 
 def test_hosts_are_placed_as_declared_and_the_others_are_spread() -> None:

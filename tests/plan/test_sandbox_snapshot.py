@@ -1,5 +1,6 @@
 """Snapshots: what is written is read again; what is damaged or something else is refused, whatever it is."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
 from netloom.model import codec
-from netloom.model.document import Document
+from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment, NetworkAttachmentStatus
-from netloom.model.kinds.sandbox import Sandbox
+from netloom.model.kinds.sandbox import HostDocument, Sandbox
+from netloom.plan.linux.objects import plan_host_documents
 from netloom.plan.sandbox import snapshot as snapshots
 from netloom.plan.sandbox.changes import changes
 from netloom.plan.sandbox.objects import plan_sandbox
@@ -64,6 +66,30 @@ def test_a_sandbox_of_a_snapshot_has_the_same_objects_wherever_hosts_would_be_pl
     found = changes(plan.objects, planned(OFFICE).objects)
     assert {one.kind for one in (*found.create, *found.update, *found.remove)} == {"NetworkAttachment"}
     assert (found.create, found.remove) == ((), ())
+
+
+def test_a_snapshot_of_the_backend_linux_is_taken_from_its_documents() -> None:
+    spec: dict[str, Any] = {"backend": "linux", "run": True}
+    value = sandbox(OFFICE, placement={"hosts": {"home": "n2"}}, **spec)
+    nodes = {"n1": "192.0.2.1", "n2": "192.0.2.2"}
+    before = plan_host_documents(value, nodes)
+    found, unknown = snapshots.take(document(OFFICE, **spec), before.objects)
+    assert unknown == []
+    again = msgspec.convert(snapshots.sandbox_of(found, "s1", "ns1"), Sandbox)
+    after = plan_host_documents(again, {"n0": "192.0.2.9", **nodes})
+    assert ends(after.objects) == ends(before.objects)
+    assert "home" in {host for one in of(before, HostDocument).values() for host in one.spec.hosts}
+
+
+def ends(objects: Iterable[Resource]) -> set[tuple[str, str, str]]:
+    """Return Node, network namespace and MAC address of each link of a host."""
+    return {
+        (one.spec.node, member["namespace"], member["mac"])
+        for one in objects
+        if isinstance(one, HostDocument)
+        for member in one.spec.document["members"]
+        if member["namespace"] in one.spec.hosts.values()
+    }
 
 
 def test_a_copy_may_have_mac_addresses_of_its_own() -> None:

@@ -37,3 +37,10 @@ def connect(
         on_warning=on_warning,
     )
     return Session(client, namespace or cluster.namespace or "default")
+
+
+def is_configured(kubeconfig: str | None = None, context_name: str | None = None) -> bool:
+    """Whether `connect` has a server to talk to; it may not answer."""
+    from netloom.store.kube import kubeconfig as kubeconfigs  # as above
+
+    return bool(kubeconfig or context_name) or kubeconfigs.is_there()

@@ -5,12 +5,14 @@ The lab's id identifies what belongs to it (see `processes`), so other processes
 """
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from netloom.drivers.link import kernel
+from netloom.drivers.linux.host import APPLIER
 from netloom.drivers.vswitch.driver import NETNS
 from netloom.errors import Internal
 from netloom.lab import state, wiring
@@ -48,7 +50,7 @@ def sweep_folder(folder: Path) -> None:
 
 
 def remove_created_namespaces(folder: Path) -> None:
-    """Remove the network namespaces that the agents of a lab that has ended created; the switches' databases know."""
+    """Remove the network namespaces that the agents of a lab that has ended created, which they have recorded."""
     for database in folder.glob("nodes/*/conf.db"):
         with suppress(Internal):  # Of another version, or damaged.
             rows = msgspec.json.decode(wiring.run(["ovsdb-tool", "query", str(database), _BRIDGES]))[0]["rows"]
@@ -57,6 +59,9 @@ def remove_created_namespaces(folder: Path) -> None:
                 if record is not None:
                     path = "/" + key.split("/", 3)[3]
                     kernel.remove_path(path, record.identity, root=record.root)
+    for state_file in folder.glob("nodes/*/sandboxes/*.json"):
+        with suppress(Internal):  # Damaged.
+            wiring.run([sys.executable, "-I", str(APPLIER), "remove", state_file.stem, str(state_file.parent)])
 
 
 def sweep_machine() -> list[str]:

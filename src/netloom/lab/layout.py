@@ -155,6 +155,10 @@ class Layout:
         """Return a node's own folder."""
         return self.folder / "nodes" / name
 
+    def sandbox_state(self, node: str) -> Path:
+        """Return the folder of what a node's agent has applied for Sandboxes with the backend linux."""
+        return self.node(node) / "sandboxes"
+
     def agent_kubeconfig(self, node: str) -> Path:
         """Return the credential of a node's agent."""
         return self.node(node) / "agent.kubeconfig"

@@ -74,6 +74,8 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
     """Whether its spec names or selects attachments, so that their plans decide about its status."""
     read_by_nodes: bool = False
     """Whether the agents of nodes read objects of this kind, besides Nodes and Events."""
+    controllers_only: bool = False
+    """Whether only controllers and administrators write objects of this kind: editors only read them."""
 
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:

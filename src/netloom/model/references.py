@@ -6,7 +6,8 @@ names an object needs a line here. A name refers to an object in the same namesp
 
 The table leaves out the attachments that a Shaping, a Mirror or a child port names: deleting such an attachment is
 never refused, and nothing else is lost with it. It also leaves out what a RemoteVTEP names: the object is deleted with
-the EVPNNetwork that owns it.
+the EVPNNetwork that owns it. And it leaves out the Node of a HostDocument: deleting a Node that is gone for good is how
+its HostDocuments end.
 """
 
 from collections.abc import Iterable, Iterator

@@ -34,6 +34,7 @@ def _kind(
     needs_ovn: bool = False,
     refers_to_attachments: bool = False,
     read_by_nodes: bool = False,
+    controllers_only: bool = False,
 ) -> Kind:
     """Return a kind of Netloom; the columns Reason, beside Ready, and Age are added."""
     name = resource.__name__
@@ -55,6 +56,7 @@ def _kind(
         needs_ovn=needs_ovn,
         refers_to_attachments=refers_to_attachments,
         read_by_nodes=read_by_nodes,
+        controllers_only=controllers_only,
     )
 
 
@@ -246,6 +248,20 @@ SANDBOX = _kind(
         READY,
         Column("Faults", ".spec.faults[*].name", wide=True),
     ),
+)
+HOST_DOCUMENT = _kind(
+    sandbox.HostDocument,
+    "hdoc",
+    read_by_nodes=True,
+    controllers_only=True,
+    columns=(
+        Column("Node", ".spec.node"),
+        Column("Namespaces", ".status.namespaces", "integer"),
+        Column("Networks", ".status.networks", "integer"),
+        READY,
+        Column("Problems", ".status.problems", wide=True),
+    ),
+    selectable=("spec.node",),
 )
 BGP_SPEAKER = _kind(
     bgp.BGPSpeaker,

@@ -218,6 +218,9 @@ class AgentSettings(NodeSettings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Devices that existing ports may use, as prod=eth1 or prod=tap*; empty: none."),
     ] = ()
+    sandbox_state: Annotated[
+        str, Meta(pattern="^/", description="Folder of the state of Sandboxes with the backend linux on this node.")
+    ] = "/run/netloom/sandboxes"
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
         Meta(description="Datapath of new bridges: system (kernel), netdev (userspace), or auto: by kernel support."),

@@ -38,6 +38,7 @@ from netloom.control.runtime.manager import Manager
 from netloom.control.runtime.queue import Queue
 from netloom.control.runtime.sweep import expire_events
 from netloom.control.sandbox.controller import SandboxReconciler
+from netloom.control.sandbox.host_documents import HostDocumentReconciler
 from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.model.kind import Registry
 from netloom.model.kinds.bgp import BGPSpeaker, EVPNNetwork, RemoteVTEP
@@ -45,7 +46,7 @@ from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet, VNILock
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.kinds.sandbox import Sandbox
-from netloom.model.registry import KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
+from netloom.model.registry import HOST_DOCUMENT, KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
 from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.plan.problem import Unit
@@ -347,6 +348,13 @@ class _Wiring:
         for one in owned:
             controller.watch(one, reconciler.object_changed)
         self.selected += [sandboxes, *owned]
+        documents = next(one for one in owned if one.kind is HOST_DOCUMENT)
+        releasing = HostDocumentReconciler(
+            self.client, documents=documents.cache, nodes=self.nodes.cache, recorder=self.recorder
+        )
+        controller = self.controller("host-documents", releasing)
+        controller.watch(documents, releasing.document_changed)
+        controller.watch(self.nodes, releasing.node_changed)
 
     def wire_unimplemented(self) -> None:
         """Add the controller that marks objects of kinds without an implementation."""

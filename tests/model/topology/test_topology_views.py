@@ -1,10 +1,13 @@
 """What the platform makes of a topology, and its drawings."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
 from netloom.model import codec
@@ -20,6 +23,13 @@ HIDDEN = (
     .replace("    flavor: standard.small\n", "    flavor: standard.small\n    hidden: true\n", 1)
     .replace("cidr: 10.10.20.0/24", "cidr: 10.10.20.0/24\n    accessible_by_user: false")
 )
+
+
+FIELDS = (
+    "small-sandbox", "server-router", "home-switch", "10.10.20.5", "10.10.30.1", "10.10.30.0/24", "100.100.100.0/29",
+    "internet", "accessible", "winrm", "debian-12", "standard.small", "home",
+)  # fmt: skip
+"""Texts of the file, in each kind of field."""
 
 
 def topology(text: str | None = None) -> Topology:
@@ -157,11 +167,39 @@ def test_mermaid_and_dot_have_every_link() -> None:
     assert views.dot(topology()).count(" -- ") == views.mermaid(topology()).count(" --- ") == 6
 
 
-def test_a_user_cannot_add_lines_to_the_ssh_config() -> None:
-    text = (VALID / "good.yml").read_text().replace("mgmt_user: debian", 'mgmt_user: "a b\\n  ProxyCommand evil\\""')
-    written = exports.ssh_config(topology(text))
-    assert '    User "a b  ProxyCommand evil"\n' in written
-    assert all(machine.jump in ("", "man") for machine in read(written.encode()).machines)
+@pytest.mark.parametrize(
+    "user",
+    [
+        'a b\\n  ProxyCommand evil\\"',
+        "{{ lookup('pipe', 'touch /tmp/pwned') }}",
+        "{% raw %}",
+        "-oProxyCommand=x",
+        "a b",
+    ],
+)
+@pytest.mark.parametrize("key", ["mgmt_user", "man_user"])
+def test_a_user_that_could_be_a_template_or_a_line_is_refused(key: str, user: str) -> None:
+    text = (VALID / "good.yml").read_text().replace("mgmt_user: debian", f'{key}: "{user}"')
+    assert any("is not a user name" in str(finding) for finding in read(text.encode()).findings)
+
+
+@given(st.text(max_size=30), st.sampled_from(FIELDS))
+def test_no_text_of_a_valid_topology_is_a_template_of_ansible_or_a_line_of_ssh(text: str, field: str) -> None:
+    for one in (text, f"{{{{ {text} }}}}", f"{field}%{{{{ {text} }}}}", f"{field}\n{text}", f"{field}\n"):
+        reading = read((VALID / "good.yml").read_text().replace(field, json.dumps(one)).encode())
+        if reading.topology is None:
+            continue
+        shown = json.dumps(exports.inventory(reading.topology))
+        assert "{{" not in shown
+        assert "{%" not in shown
+        lines = exports.ssh_config(reading.topology).split("\n")
+        assert {line.split()[0] for line in lines if line} == {"Host", "HostName", "User", "ProxyJump"}
+
+
+@pytest.mark.parametrize("user", ["debian", "None", "Administrator", "ops@range.example", "_svc-1.2"])
+def test_names_of_users_are_taken(user: str) -> None:
+    text = (VALID / "good.yml").read_text().replace("mgmt_user: debian", f'mgmt_user: "{user}"')
+    assert f"    User {user}\n" in exports.ssh_config(topology(text))
 
 
 LINKS = """

@@ -38,6 +38,7 @@ ORDER = (
     "Mirror",
     "ServiceChain",
     "Sandbox",
+    "HostDocument",
 )
 """Kinds in the order of creation: each after those that it refers to.  Kinds not listed here come last."""
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)

@@ -10,10 +10,10 @@ from netloom.cli.objects.delete import Deleter, Doomed
 from netloom.cli.objects.manifests import Manifest
 from netloom.cli.objects.wait import Goal, until
 from netloom.cli.options import connected
+from netloom.cli.sandbox.containment import refuse_leaks
 from netloom.cli.sandbox.files import FILE, NAME, describing, sandbox_of, topology_of
 from netloom.cli.sandbox.over_ssh import applying_over_ssh, destroying_over_ssh
 from netloom.cli.sandbox.stored import described
-from netloom.cli.sandbox.verify import refuse_leaks
 from netloom.cli.tables import clean
 from netloom.client.lists import Scope
 from netloom.client.resources import Target, of_kind
@@ -45,8 +45,8 @@ def apply(session: Session, document: Document, verifying: bool, waiting: bool, 
 
     Nothing is changed if the file has errors, or leaks. What does not differ from the Sandbox as it is stays untouched.
 
-    With --over-ssh there is no Sandbox and no API server: hosts get it over SSH, on the backend linux. They need
-    python3 and no agent.
+    With --over-ssh there is no Sandbox and no API server: the hosts of --ssh-config get it over SSH, on the backend
+    linux. They need python3 and no agent. Without an API server, --ssh-config is enough.
     """
     if verifying:
         refuse_leaks(described(document, session.namespace))
@@ -76,7 +76,13 @@ def apply(session: Session, document: Document, verifying: bool, waiting: bool, 
 @TIMEOUT
 @connected
 def destroy(session: Session, file: str, name: str, waiting: bool, timeout: float) -> int:
-    """Delete the Sandbox that a file describes, and wait until nothing of it is left."""
+    """Delete the Sandbox that a file describes, and wait until it and its objects are gone.
+
+    Agents remove the interfaces, and the network namespaces of hosts that run, within seconds after that.
+
+    With --over-ssh, or with --ssh-config where there is no API server, it is removed from hosts over SSH: all of it is
+    gone when the command ends.
+    """
     topology, reading = topology_of(file)
     found = sandbox_of(topology, reading, None, name)["metadata"]["name"]
     deleter = Deleter(session, cascade="background", dry_run=False, ignore_not_found=False)

@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from netloom.cli.durations import DURATION
-from netloom.cli.sandbox.over_ssh import DRY_RUN, PARALLEL, Hosts, Reach, carry_out
-from netloom.drivers.remote import protocol
+from netloom.cli.sandbox.remote_hosts import DRY_RUN, PARALLEL, Hosts, Reach, task
 from netloom.drivers.remote.hosts import Job
 from netloom.errors import BadRequest
 
@@ -85,7 +84,9 @@ def deploy_ovn(
         chosen = [name for name in hosts.names.values() if name != master]
     else:
         chosen = [name for name in hosts.names.values() if nodes or name != master]
-    found = asyncio.run(hosts.reach(reach))
+    found, failed = asyncio.run(hosts.reach(reach))
+    for name, result in failed.items():
+        raise BadRequest(f"{name}: {result.error}")
     wanted = Deployment(
         master=master,
         addresses={name: found[node] for node, name in hosts.names.items()},
@@ -96,14 +97,14 @@ def deploy_ovn(
         back=tuple(_nic(text, "--move-back", hosts) for text in back),
     )
     made = {host: msgspec.json.encode(one) for host, one in documents(wanted, data, now=datetime.now(UTC)).items()}
-    program = protocol.source(PROGRAM)
+    work = task(PROGRAM, OWNER, reach, parallel)
     jobs = {host: Job("plan" if dry_run else "apply", one) for host, one in made.items()}
-    ended = carry_out(program, OWNER, jobs, reach, parallel=parallel, dry_run=dry_run)
+    ended = work.carry_out(jobs, dry_run=dry_run)
     if dry_run or any(one.error for one in ended.values()):
         return 1 if any(one.error for one in ended.values()) else 0
     click.echo("Waiting until every network host is connected to the southbound.", err=True)
     checks = {host: Job("check", made[host]) for host in chosen}
-    ended = carry_out(program, OWNER, checks, reach, parallel=parallel, unchanged="connected to the southbound")
+    ended = work.carry_out(checks, unchanged="connected to the southbound")
     return 1 if any(one.error for one in ended.values()) else 0
 
 

@@ -10,12 +10,13 @@ from typing import TypeVar, cast
 import click
 import msgspec
 
-from netloom.cli.options import given
+from netloom.cli.options import given, kubeconfig
 from netloom.cli.tables import clean
+from netloom.client.session import is_configured
 from netloom.errors import BadRequest
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.model.kinds.sandbox import Placement, Topology
+from netloom.model.kinds.sandbox import Backend, Placement, Topology
 from netloom.model.registry import SANDBOX
 from netloom.model.topology import ssh_config
 from netloom.model.topology.findings import Finding
@@ -23,38 +24,75 @@ from netloom.model.topology.reading import Format, Reading, read
 
 FILE = click.Path(allow_dash=True, dir_okay=False)
 NAME = click.option("--name", default="", metavar="NAME", help="Name of the Sandbox, instead of the topology's.")
+OWN_SSH_CONFIG = "has_own_ssh_config"
+"""The attribute of a command whose --ssh-config is more than a placement."""
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def describing(command: F) -> F:
-    """Add the options of commands that make a Sandbox of a file, and pass the Sandbox on as `document`."""
+    """Add the options of commands that make a Sandbox of a file, and pass the Sandbox on as `document`.
+
+    Where the command has --ssh-config for other purposes too, that places hosts unless --placement does.
+    """
+    more = () if getattr(command, OWN_SSH_CONFIG, False) else ("--ssh-config",)
 
     @click.argument("file", type=FILE)
     @NAME
     @click.option(
-        "--ssh-config", "access", type=FILE, help="Place hosts on the Nodes that are their jump hosts in this file."
+        "--placement",
+        *more,
+        "placed",
+        type=FILE,
+        metavar="FILE",
+        help="Place hosts on the Nodes that are their jump hosts in this SSH config.",
     )
     @click.option(
         "--run/--no-run",
         default=None,
         help="Run each host as a network namespace on its Node.  [default: as the file says; with --lab: run]",
     )
+    @click.option(
+        "--backend",
+        type=click.Choice([one.value for one in Backend]),
+        help="The implementation: ovn, or linux, which needs neither OVN nor Open vSwitch.  "
+        "[default: as the file says, or ovn]",
+    )
     @functools.wraps(command)
-    def wrapped(file: str, name: str, access: str | None, run: bool | None, **rest: object) -> object:
+    def wrapped(
+        file: str, name: str, placed: str | None, run: bool | None, backend: str | None, **rest: object
+    ) -> object:
         topology, reading = topology_of(file)
         placement = None
-        if access:
-            placement = ssh_config.placement(topology, valid(access).machines)
-            if placement is None and not given("over_ssh"):
-                raise BadRequest(f"{access}: no host of the topology is behind a jump host")
+        if config := placed or given("access"):
+            placement = ssh_config.placement(topology, valid(config).machines)
+            if placement is None and (placed or not is_over_ssh(reading)):
+                raise BadRequest(f"{config}: no host of the topology is behind a jump host")
         document = sandbox_of(topology, reading, placement, name)
         if run is None and given("lab") is not None:
             run = document["spec"].get("run", True)
         if run is not None:
             document["spec"]["run"] = run
+        if backend is not None:
+            document["spec"]["backend"] = backend
         return command(document=document, **rest)
 
     return cast("F", wrapped)
+
+
+def is_over_ssh(reading: Reading) -> bool:
+    """Whether a command works over SSH on the Sandbox of a file: that is what --over-ssh says.
+
+    With --ssh-config alone it does if the Sandbox has the backend linux, or if there is no API server to ask instead.
+    """
+    backend = given("backend") or (reading.sandbox or {}).get("spec", {}).get("backend", "")
+    return is_pushed(str(given("access") or ""), over_ssh=bool(given("over_ssh")), backend=str(backend))
+
+
+def is_pushed(access: str, *, over_ssh: bool, backend: str) -> bool:
+    """Whether a command works over SSH on a Sandbox of a backend."""
+    if over_ssh or not access:
+        return over_ssh
+    return backend == Backend.LINUX.value or not is_configured(kubeconfig(), given("context_name"))
 
 
 def content(file: str) -> bytes:

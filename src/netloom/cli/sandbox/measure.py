@@ -8,7 +8,7 @@ from math import inf
 import click
 
 from netloom.cli.options import OUTPUT, connected
-from netloom.cli.sandbox import traffic
+from netloom.cli.sandbox import stored, traffic
 from netloom.cli.sandbox.files import FILE, sandbox_of, topology_of
 from netloom.cli.sandbox.traffic import Responder
 from netloom.cli.tables import Aligner
@@ -22,7 +22,7 @@ from netloom.diagnose.snapshot import value
 from netloom.errors import BadRequest, NotFound
 from netloom.lab.daemons.entering import NETNS
 from netloom.model.kinds.paths import Shaping
-from netloom.model.kinds.sandbox import Sandbox
+from netloom.model.kinds.sandbox import Backend, Sandbox
 from netloom.model.registry import SANDBOX, SHAPING
 
 TRIPS, MOST_TRIPS = 100, 1000
@@ -76,9 +76,12 @@ def measure(
 
 def _objects(session: Session, name: str) -> tuple[Sandbox, list[Shaping]]:
     where = Scope(session.namespace)
-    sandbox = lists.one(session.client, Target(of_kind(SANDBOX), name), where)
+    sandbox = value(lists.one(session.client, Target(of_kind(SANDBOX), name), where), Sandbox)
+    if sandbox.spec.backend is Backend.LINUX:  # Which has no such objects, and the same links.
+        planned = stored.plan_alone(sandbox).objects
+        return sandbox, [one for one in planned if isinstance(one, Shaping)]
     shapings, _ = lists.objects(session.client, Target(of_kind(SHAPING), ""), where)
-    return value(sandbox, Sandbox), [value(one, Shaping) for one in shapings]
+    return sandbox, [value(one, Shaping) for one in shapings]
 
 
 def _measured(link: ShapedLink, tolerance: float) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ def plan(session: Session, document: Document, output: str) -> int:
     sandbox = stored.described(document, session.namespace, live)
     objects = snapshot.load(session.client, [kind.type for kind in KINDS], namespace=session.namespace)
     mine = [one for one in objects if live is not None and is_of(sandbox, one)]
-    wanted = plan_of(session, sandbox, mine)
+    wanted = plan_of(session, sandbox, objects)
     observed = {(one.kind, one.metadata.name): one for one in mine}
     found = differences(sandbox.metadata.name, changes(wanted.objects, mine), observed)
     if output == "json":

@@ -5,10 +5,10 @@ manager of `netloom apply` again, so that the file can be edited and applied; MA
 has, belong to a manager of their own, so that an apply keeps them.
 """
 
+import stat
 from pathlib import Path
 
 import click
-import msgspec
 
 from netloom.cli.objects.apply import MANAGER as APPLIER
 from netloom.cli.objects.apply import outcome
@@ -17,18 +17,14 @@ from netloom.cli.sandbox import stored
 from netloom.cli.sandbox.deploy import TIMEOUT, WAIT
 from netloom.cli.sandbox.files import FILE, content
 from netloom.cli.tables import clean
-from netloom.client import lists
 from netloom.client.http import APPLY
-from netloom.client.lists import Scope
-from netloom.client.resources import Target, of_kind
 from netloom.client.session import Session
 from netloom.errors import BadRequest, Forbidden, NotFound
 from netloom.model.document import Document
-from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.model.kinds.sandbox import Backend
 from netloom.plan.sandbox import snapshot as snapshots
 from netloom.plan.sandbox.changes import owner_uid
-from netloom.plan.sandbox.names import SANDBOX_LABEL, label_value
+from netloom.run.files import PRIVATE, write_whole
 
 MANAGER = "netloom-snapshot"
 OWN = ("macs", "faults")
@@ -45,12 +41,12 @@ def snapshot(session: Session, sandbox: str, file: str) -> int:
     `netloom sandbox restore` makes the same Sandbox of it.
     """
     found = stored.document(session, sandbox)
-    metadata = found["metadata"]
-    where = Scope(str(metadata["namespace"]), {"labelSelector": f"{SANDBOX_LABEL}={label_value(sandbox)}"})
-    documents, _ = lists.objects(session.client, Target(of_kind(NETWORK_ATTACHMENT)), where)
-    attachments = [msgspec.convert(one, NetworkAttachment) for one in documents]
-    own = [one for one in attachments if owner_uid(one.metadata) == metadata["uid"]]
-    taken, unknown = snapshots.take(found, own)
+    value = stored.value(found)
+    if value.spec.backend is Backend.LINUX:
+        taken, unknown = snapshots.take(found, stored.host_documents(session, value))
+    else:
+        mine = [one for one in stored.attachments(session, value) if owner_uid(one.metadata) == value.metadata.uid]
+        taken, unknown = snapshots.take(found, mine)
     for link in unknown:
         text = f"warning: {link.host} has no MAC address on {link.network} yet: the snapshot is without it"
         click.echo(clean(text), err=True)
@@ -58,7 +54,7 @@ def snapshot(session: Session, sandbox: str, file: str) -> int:
     if file == "-":
         click.echo(text, nl=False)
     else:
-        Path(file).write_text(text)
+        _write_file(Path(file).resolve(), text.encode())
     return 0
 
 
@@ -88,6 +84,15 @@ def restore(session: Session, file: str, name: str, waiting: bool, timeout: floa
         stored.until_ready(session, after, timeout=timeout)
         click.echo(clean(f"{stored.RESOURCE.qualified}/{name} condition met"))
     return 0
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves the old one or the new one; a device or a pipe is written as it is."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else PRIVATE
+    write_whole(path, data, mode=mode)
 
 
 def _read(file: str) -> snapshots.Snapshot:

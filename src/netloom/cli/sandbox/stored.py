@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from urllib.parse import quote
 
 import click
 import msgspec
-from msgspec import structs
 
 from netloom.cli.objects.wait import Goal, until
 from netloom.cli.sandbox.files import sandbox_of, topology_of
@@ -18,10 +18,11 @@ from netloom.diagnose import snapshot
 from netloom.errors import Conflict, NetloomError, NotFound
 from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.sandbox import Backend, Sandbox
-from netloom.model.registry import NETWORK_ATTACHMENT, SANDBOX
+from netloom.model.kinds.sandbox import Backend, HostDocument, Sandbox
+from netloom.model.registry import HOST_DOCUMENT, NETWORK_ATTACHMENT, SANDBOX
+from netloom.plan.sandbox.changes import owner_uid
 from netloom.plan.sandbox.names import HOST_LABEL, SANDBOX_LABEL, label_value
-from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
+from netloom.plan.sandbox.objects import NETNS_FOLDER, SandboxPlan, plan_sandbox
 
 RESOURCE = of_kind(SANDBOX)
 ATTEMPTS = 20
@@ -66,7 +67,6 @@ def plan_alone(sandbox: Sandbox) -> SandboxPlan:
 
     They are those of the backend ovn, also for the other one: hosts reach the same on both.
     """
-    sandbox = structs.replace(sandbox, spec=structs.replace(sandbox.spec, backend=Backend.OVN))
     placement = sandbox.spec.placement
     nodes = {placement.default, *placement.hosts.values()} if placement is not None else set()
     return plan_sandbox(sandbox, {UNKNOWN_NODE, *nodes} - {""})
@@ -79,6 +79,24 @@ def attachments(session: Session, sandbox: Sandbox, host: str = "") -> list[Netw
     where = Scope(sandbox.metadata.namespace, {"labelSelector": labels})
     documents, _ = lists.objects(session.client, Target(of_kind(NETWORK_ATTACHMENT)), where)
     return [snapshot.value(one, NetworkAttachment) for one in documents]
+
+
+def host_documents(session: Session, sandbox: Sandbox) -> list[HostDocument]:
+    """Return the HostDocuments of a Sandbox on the backend `linux`."""
+    labels = f"{SANDBOX_LABEL}={label_value(sandbox.metadata.name)}"
+    where = Scope(sandbox.metadata.namespace, {"labelSelector": labels})
+    documents, _ = lists.objects(session.client, Target(of_kind(HOST_DOCUMENT)), where)
+    found = [snapshot.value(one, HostDocument) for one in documents]
+    return [one for one in found if owner_uid(one.metadata) == sandbox.metadata.uid]
+
+
+def place(session: Session, sandbox: Sandbox, host: str) -> tuple[str, Path] | None:
+    """Return the Node of a host and its network namespace; None: it has none."""
+    if sandbox.spec.backend is Backend.LINUX:
+        found = [one.spec for one in host_documents(session, sandbox) if host in one.spec.hosts]
+        return (found[0].node, Path(NETNS_FOLDER, found[0].hosts[host])) if found else None
+    specs = [one.spec for one in attachments(session, sandbox, host)]
+    return (specs[0].node, Path(specs[0].port.netns)) if specs else None
 
 
 def places(of: Iterable[Resource]) -> dict[str, NetworkAttachment]:

@@ -1,10 +1,10 @@
 """The command that verifies the containment of a Sandbox: by its plan, by the live objects, and by real packets.
 
 `plan/sandbox/reachability.py` compares objects with the topology. The probes run on this machine, in the network
-namespaces of the hosts that run here (`netloom.lab.echoes`), and are compared with what the plan lets pass.
+namespaces of the hosts that run here (`netloom.lab.echoes`), or over SSH on the hosts that have the Sandbox, and are
+compared with what the plan lets pass.
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,39 +14,32 @@ from msgspec import Struct, structs
 from netloom.cli.objects import manifests
 from netloom.cli.options import OUTPUT, connectable
 from netloom.cli.sandbox import stored
-from netloom.cli.sandbox.files import FILE, NAME, sandbox_of, topology_of
+from netloom.cli.sandbox.containment import verified_alone, without_faults
+from netloom.cli.sandbox.files import FILE, NAME, is_over_ssh, read_or_fail, sandbox_of, topology_of
+from netloom.cli.sandbox.over_ssh import deployed, sandbox_over_ssh
+from netloom.cli.sandbox.probing import Pair, Probes, probe
+from netloom.cli.sandbox.remote_hosts import NODE, OVER_SSH, PARALLEL, SSH_CONFIG
 from netloom.cli.tables import clean
 from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.errors import BadRequest, Forbidden, NotFound
+from netloom.errors import Forbidden, NotFound
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import SecurityProfile
-from netloom.model.kinds.sandbox import Sandbox
+from netloom.model.kinds.sandbox import Backend, HostDocument, Sandbox
 from netloom.model.registry import KINDS
+from netloom.plan.linux.objects import plan_host_documents, vnis_of
 from netloom.plan.sandbox.monitoring import Check, checks
 from netloom.plan.sandbox.names import label_value
-from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
-from netloom.plan.sandbox.reachability import Difference, Kind, Verification, cut_pairs, is_of, verify
+from netloom.plan.sandbox.objects import NETNS_FOLDER, SandboxPlan, plan_sandbox
+from netloom.plan.sandbox.reachability import Difference, Verification, cut_pairs, is_of, verify
 
 LIVE = (Network, Subnet, Router, SecurityProfile, NetworkAttachment, EVPNNetwork)
 """The kinds that decide where packets pass."""
-BLOCKED_ROUNDS = 3
-"""How often a pair that must not reach is tried, after all others."""
-
-
-class Probes(Struct, frozen=True, kw_only=True):
-    """What real packets showed."""
-
-    reached: int = 0
-    blocked: int = 0
-    elsewhere: tuple[str, ...] = ()
-    """Hosts that do not run on this machine."""
-    differences: tuple[Difference, ...] = ()
 
 
 class Monitored(Struct, frozen=True, kw_only=True):
@@ -68,6 +61,8 @@ class Report(Struct, frozen=True, kw_only=True):
     live: Verification | None = None
     probes: Probes | None = None
     monitoring: tuple[Monitored, ...] = ()
+    failed: dict[str, str] = {}
+    """Why hosts could not be asked over SSH, by name."""
 
 
 @click.command("verify")
@@ -86,6 +81,10 @@ class Report(Struct, frozen=True, kw_only=True):
     metavar="N",
     help="Try hosts that must reach each other N times, once a second.",
 )
+@SSH_CONFIG
+@OVER_SSH
+@NODE
+@PARALLEL
 @OUTPUT
 @connectable
 def verify_command(
@@ -96,17 +95,32 @@ def verify_command(
     probing: bool,
     others: tuple[str, ...],
     rounds: int,
+    access: str | None,
+    over_ssh: bool,
+    nodes: tuple[str, ...],
+    parallel: int,
     output: str,
 ) -> int:
     """Check that the hosts of a Sandbox reach what its topology declares, and nothing else.
 
     The plan of FILE is compared with the topology, then the live objects of the Sandbox's namespace, then the answers
     to real pings from every host that runs on this machine, which needs root. The exit status is 1 if anything differs.
+
+    With --over-ssh, these are the plan on the backend linux, what the hosts of --ssh-config have of it, and pings from
+    all of them.
     """
     if others and not plan_only:
         raise click.UsageError("--with needs --plan-only: otherwise the objects are read from the server.")
+    if file is None and (over_ssh or access):
+        raise click.UsageError("--over-ssh and --ssh-config need FILE.")
+    chosen = over_ssh or (access and file not in (None, "-") and is_over_ssh(read_or_fail(str(file))))
+    is_remote = bool(chosen and not plan_only)
+    if access and not chosen:
+        raise click.UsageError("--ssh-config needs --over-ssh.")
     if plan_only:
         report = _offline(file, name, others)
+    elif is_remote and file is not None:
+        report = _over_ssh(file, name, access, nodes, parallel, rounds if probing else 0, quiet=output == "json")
     else:
         session = connecting()
         try:
@@ -116,34 +130,32 @@ def verify_command(
     if output == "json":
         print_json(report)
     else:
-        click.echo("\n".join(map(clean, _lines(report))))
+        click.echo("\n".join(map(clean, _lines(report, over_ssh=is_remote))))
     return 0 if report.verified else 1
-
-
-def refuse_leaks(sandbox: Sandbox) -> None:
-    """Raise an error with the paths if the plan of a Sandbox does not reach as its topology declares."""
-    sandbox = _without_faults(sandbox)
-    objects = stored.plan_alone(sandbox).objects
-    found = verify(sandbox, objects)
-    if objects and found.differences:
-        text = "\n  ".join(map(clean, found.differences[: stored.SHOWN]))
-        raise BadRequest(
-            f"Sandbox {sandbox.metadata.name} does not reach as declared; --no-verify skips this:\n  {text}"
-        )
-
-
-def _without_faults(sandbox: Sandbox) -> Sandbox:
-    """Return a Sandbox without its deliberate faults, which cut what its topology declares."""
-    return structs.replace(sandbox, spec=structs.replace(sandbox.spec, faults=()))
 
 
 def _offline(file: str | None, name: str, others: Sequence[str]) -> Report:
     if file is None:
         raise click.UsageError("--plan-only needs FILE.")
     topology, reading = topology_of(file)
-    sandbox = _without_faults(stored.described(sandbox_of(topology, reading, None, name), "default"))
+    sandbox = without_faults(stored.described(sandbox_of(topology, reading, None, name), "default"))
     beside = [one for other in others for one in _objects(other, sandbox.metadata.namespace)]
-    return _report(sandbox, verify(sandbox, [*stored.plan_alone(sandbox).objects, *beside]))
+    alone = None if beside else verified_alone(sandbox)
+    return _report(sandbox, alone or verify(sandbox, [*stored.plan_alone(sandbox).objects, *beside]))
+
+
+def _over_ssh(
+    file: str, name: str, access: str | None, nodes: Sequence[str], parallel: int, rounds: int, *, quiet: bool
+) -> Report:
+    from netloom.cli.sandbox.verify_over_ssh import MARGIN, LivingSandbox  # only for hosts over SSH
+
+    sandbox = sandbox_over_ssh(file, name, access)
+    living = LivingSandbox(deployed(sandbox, access, nodes, parallel, MARGIN + rounds))
+    plan, live = living.verifications()
+    probes = probe(sandbox, plan, live, living.here, rounds, ask=living.ask, quiet=quiet) if rounds else None
+    report = _report(sandbox, plan, live, probes)
+    failed = {host: result.error for host, result in sorted(living.failed.items())}
+    return structs.replace(report, failed=failed, verified=report.verified and not failed)
 
 
 def _objects(file: str, namespace: str) -> Iterable[Resource]:
@@ -167,12 +179,14 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
         raise NotFound(f"{error.message}; --plan-only verifies a file that is not deployed") from None
     if topology is not None:
         sandbox = structs.replace(sandbox, spec=structs.replace(sandbox.spec, topology=topology))
+    if sandbox.spec.backend is Backend.LINUX:
+        return _on_linux(session, sandbox, rounds, quiet=quiet)
     objects = snapshot.load(session.client, LIVE, namespace=session.namespace)
     plan = plan_of(session, sandbox, objects)
     found = verify(sandbox, plan.objects)
     cut: frozenset[tuple[str, str]] = frozenset()
     if sandbox.spec.faults:
-        healthy = _without_faults(sandbox)
+        healthy = without_faults(sandbox)
         whole = verify(healthy, plan_of(session, healthy, objects).objects)
         cut = cut_pairs(whole, found)
         found = verify(sandbox, plan.objects, cut=cut)
@@ -180,13 +194,37 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
     if not rounds:
         return _report(sandbox, found, now)
     here = _here(stored.places(plan.objects), objects, sandbox)
-    probes = _probe(sandbox, found, now, here, rounds, quiet=quiet)
+    probes = probe(sandbox, found, now, here, rounds, ask=_ping_here, quiet=quiet)
     return _report(sandbox, found, now, probes, tuple(_monitor(sandbox, found, here)))
+
+
+def _on_linux(session: Session, sandbox: Sandbox, rounds: int, *, quiet: bool) -> Report:
+    """Verify a Sandbox on the backend `linux`, of which no objects but its documents decide where packets pass."""
+    found = verify(sandbox, stored.plan_alone(sandbox).objects)
+    if sandbox.spec.faults:
+        healthy = without_faults(sandbox)
+        whole = verify(healthy, stored.plan_alone(healthy).objects)
+        found = verify(sandbox, stored.plan_alone(sandbox).objects, cut=cut_pairs(whole, found))
+    if not rounds:
+        return _report(sandbox, found)
+    spaces = {host: name for one in stored.host_documents(session, sandbox) for host, name in one.spec.hosts.items()}
+    here = {host: name for host, name in spaces.items() if Path(NETNS_FOLDER, name).exists()}
+    probes = probe(sandbox, found, found, here, rounds, ask=_ping_here, quiet=quiet)
+    return _report(sandbox, found, None, probes, tuple(_monitor(sandbox, found, here)))
 
 
 def plan_of(session: Session, sandbox: Sandbox, objects: Collection[Resource]) -> SandboxPlan:
     """Return the plan of a Sandbox on the Nodes of a server, with hosts where they are."""
-    nodes = {one.metadata.name for one in snapshot.load(session.client, (Node,))}
+    nodes = {
+        one.metadata.name: one.spec.underlay_ip
+        for one in snapshot.load(session.client, (Node,))
+        if isinstance(one, Node)
+    }
+    if sandbox.spec.backend is Backend.LINUX:
+        documents = [one for one in objects if isinstance(one, HostDocument)]
+        mine = [one for one in documents if is_of(sandbox, one)]
+        taken = frozenset[int]().union(*(vnis_of(one) for one in documents if one not in mine))
+        return plan_host_documents(sandbox, nodes, mine, taken)
     # Another Sandbox may have hosts of the same names.
     places = stored.places(one for one in objects if is_of(sandbox, one))
     hosts = {one.name: label_value(one.name) for one in sandbox.spec.topology.hosts}
@@ -228,55 +266,15 @@ def _here(places: Mapping[str, NetworkAttachment], objects: Collection[Resource]
     return found
 
 
-def _probe(
-    sandbox: Sandbox, plan: Verification, live: Verification, here: Mapping[str, str], rounds: int, *, quiet: bool
-) -> Probes:
-    """Ping every address from every host that runs here, and compare the answers with the plan."""
-    from netloom.lab.echoes import Pair, pings  # only where packets are sent
+def _ping_here(pairs: Collection[Pair], rounds: int, on_answer: Callable[[int], object]) -> set[Pair]:
+    """Ping from namespaces of this machine."""
+    from netloom.lab import echoes  # only where packets are sent
 
-    wanted: dict[bool, dict[Pair, tuple[str, str]]] = {True: {}, False: {}}
-    wrong = {(one.source, one.target): one.kind is Kind.GAP for one in plan.differences}
-    for host, netns in here.items():
-        row = {**plan.matrix[host], **dict.fromkeys(live.strangers, False)}
-        for target, reaches in row.items():
-            declared = wrong.get((host, target), reaches)
-            wanted[declared][Pair(netns, target.rpartition(" ")[2])] = host, target
-    total = len(wanted[True]) + len(wanted[False])
-    hidden = quiet or not sys.stderr.isatty()
     try:
-        with click.progressbar(length=total, label="Probing", file=sys.stderr, hidden=hidden) as bar:
-            good = pings(wanted[True], rounds=rounds, on_answer=bar.update)
-            # Afterwards, when everything is known everywhere: what does not answer now is blocked.
-            bad = pings(wanted[False], rounds=BLOCKED_ROUNDS)
-            bar.update(total - len(good))
+        answered = echoes.pings([echoes.Pair(*one) for one in pairs], rounds=rounds, on_answer=on_answer)
     except PermissionError:
         raise Forbidden("probes enter the network namespaces of hosts: run as root, or use --no-probe") from None
-    answered = {wanted[True][pair] for pair in good} | {wanted[False][pair] for pair in bad}
-    differences = [_leak(*wanted[False][pair], live) for pair in bad]
-    differences += [
-        structs.replace(one, reason="it answers a ping")
-        for one in plan.differences
-        if (one.entry, one.target) in answered
-    ]
-    differences += [_gap(*pair, live) for key, pair in wanted[True].items() if key not in good]
-    return Probes(
-        reached=len(good),
-        blocked=len(wanted[False]) - len(bad),
-        elsewhere=tuple(one.name for one in sandbox.spec.topology.hosts if one.name not in here),
-        differences=tuple(sorted(differences)),
-    )
-
-
-def _leak(host: str, target: str, live: Verification) -> Difference:
-    known = next((one for one in live.differences if (one.source, one.target) == (host, target)), None)
-    path = known.path if known is not None else (host, target)
-    return Difference(kind=Kind.LEAK, source=host, target=target, path=path, reason="it answers a ping")
-
-
-def _gap(host: str, target: str, live: Verification) -> Difference:
-    known = next((one for one in live.differences if (one.source, one.target) == (host, target)), None)
-    path, reason = ((host, target), "it does not answer a ping") if known is None else (known.path, known.reason)
-    return Difference(kind=Kind.GAP, source=host, target=target, path=path, reason=reason)
+    return {Pair(*one) for one in answered}
 
 
 def _monitor(sandbox: Sandbox, plan: Verification, here: Mapping[str, str]) -> Iterable[Monitored]:
@@ -317,9 +315,12 @@ def _ask(netns: str, check: Check) -> str:
 # Words.
 
 
-def _lines(report: Report) -> Iterable[str]:
+def _lines(report: Report, *, over_ssh: bool) -> Iterable[str]:
     seen: set[str] = set()
-    for title, part in (("plan", report.plan), ("live objects", report.live)):
+    for host, error in report.failed.items():
+        yield paint(f"{host}: failed: {error}", "red")
+    live = "on the hosts" if over_ssh else "live objects"
+    for title, part in (("plan", report.plan), (live, report.live)):
         if part is not None:
             cut = f", {counted(part.cut, 'pair')} cut by faults" if part.cut else ""
             ending = f"{cut}{_count_differences(part.differences, part.more)}"
@@ -331,7 +332,8 @@ def _lines(report: Report) -> Iterable[str]:
         yield from _differences(probes.differences, seen)
         if probes.elsewhere:
             some = ", ".join(probes.elsewhere[: stored.SHOWN]) + ", ..." * (len(probes.elsewhere) > stored.SHOWN)
-            yield f"  not probed from {some}, which do not run here: run this command on their Nodes as well"
+            where = "on any host" if over_ssh else "here: run this command on their Nodes as well"
+            yield f"  not probed from {some}, which do not run {where}"
     for one in report.monitoring:
         yield f"monitoring: {one.target}: {one.answer or 'answers'}" + (
             f", asked by {one.source}" if one.source else ""

@@ -1,6 +1,6 @@
 """Reconciles Sandboxes: creates, changes and deletes the objects that each one owns.
 
-    Sandbox, Nodes ──► plan/sandbox ──► compare with the owned objects ──► writes ──► status (status.py)
+    Sandbox, Nodes ──► plan/sandbox, plan/linux ──► compare with the owned objects ──► writes ──► status (status.py)
 
 An object is a Sandbox's if its controller reference has the Sandbox's uid. An object of another owner that has the name
 of a planned one is not touched: it is a problem on the status. Only differences are written, so an edit of a Sandbox
@@ -27,11 +27,12 @@ from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
 from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.cluster import Node
-from netloom.model.kinds.sandbox import Sandbox
+from netloom.model.kinds.sandbox import Backend, HostDocument, Sandbox
 from netloom.model.references import deletion_order
+from netloom.model.registry import HOST_DOCUMENT, SANDBOX
 from netloom.model.registry import KINDS as REGISTRY
-from netloom.model.registry import SANDBOX
 from netloom.model.schemas.validation import admit
+from netloom.plan.linux.objects import places_of, plan_host_documents, vnis_of
 from netloom.plan.problem import Problem
 from netloom.plan.sandbox.changes import Changes, changes, differs, labels, must_be_made_again, owner_uid
 from netloom.plan.sandbox.names import HOST_LABEL, SANDBOX_LABEL, label_value
@@ -92,9 +93,12 @@ class SandboxReconciler:
         return (change.key,)
 
     def node_changed(self, change: Change[Node]) -> Iterable[Key]:
-        """Return all Sandboxes if a Node came or went."""
-        gone = [one is None or bool(one.metadata.deletion_timestamp) for one in (change.old, change.new)]
-        return self.all_keys() if gone[0] != gone[1] else ()
+        """Return all Sandboxes if a Node came or went, or has another address."""
+        before, now = (
+            "" if one is None or one.metadata.deletion_timestamp else one.spec.underlay_ip
+            for one in (change.old, change.new)
+        )
+        return self.all_keys() if before != now else ()
 
     def object_changed(self, change: Change[Any]) -> Iterable[Key]:
         """Return the Sandbox of an object, and one that waits for its name, if it matters to them."""
@@ -150,18 +154,40 @@ class SandboxReconciler:
         ]
 
     def _plan(self, key: Key, sandbox: Sandbox, observed: Iterable[Resource]) -> SandboxPlan:
-        nodes = frozenset(one.metadata.name for one in self._nodes if not one.metadata.deletion_timestamp)
+        nodes = {one.metadata.name: one.spec.underlay_ip for one in self._nodes if not one.metadata.deletion_timestamp}
+        if sandbox.spec.backend is Backend.LINUX:
+            return self._plan_documents(key, sandbox, nodes, observed)
         placed = {
             one.metadata.labels.get(HOST_LABEL, ""): one.spec.node
             for one in observed
             if isinstance(one, NetworkAttachment)
         }
         hosts = {one.name: placed.get(label_value(one.name), "") for one in sandbox.spec.topology.hosts}
-        made_of = (sandbox.metadata.uid, sandbox.spec, nodes, hosts)
+        made_of = (sandbox.metadata.uid, sandbox.spec, frozenset(nodes), hosts)
         last = self._plans.get(key)
         if last is None or last[0] != made_of:
             last = self._plans[key] = made_of, plan_sandbox(sandbox, nodes, hosts)
         return last[1]
+
+    def _plan_documents(
+        self, key: Key, sandbox: Sandbox, nodes: Mapping[str, str], observed: Iterable[Resource]
+    ) -> SandboxPlan:
+        """Return the plan of a Sandbox on the backend `linux`."""
+        mine = [one for one in observed if isinstance(one, HostDocument)]
+        taken = self._vnis(sandbox)
+        # With a VNI that another Sandbox has as well, it is planned again.
+        clash = taken & frozenset[int]().union(*map(vnis_of, mine))
+        made_of = (sandbox.metadata.uid, sandbox.spec, nodes, places_of(mine), clash)
+        last = self._plans.get(key)
+        if last is None or last[0] != made_of:
+            last = self._plans[key] = made_of, plan_host_documents(sandbox, nodes, mine, taken)
+        return last[1]
+
+    def _vnis(self, sandbox: Sandbox) -> frozenset[int]:
+        """Return the VNIs of other Sandboxes."""
+        cache: Cache[HostDocument] = self._owned[HOST_DOCUMENT.name]
+        uid = sandbox.metadata.uid
+        return frozenset[int]().union(*(vnis_of(one) for one in cache if owner_uid(one.metadata) != uid))
 
     # Writing.
 
@@ -254,6 +280,7 @@ class SandboxReconciler:
             refused = await self._remove([one for one in observed if not one.metadata.deletion_timestamp])
             if refused:
                 self._recorder.warning(sandbox, *next(iter(refused.values())))
+            await self._statuses.write_removal(sandbox, observed)
             return AGAIN  # When they are gone; others may keep some of them, by finalizers of their own.
         await self._set_finalizer(sandbox, present=False)
         return None

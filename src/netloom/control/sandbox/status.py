@@ -16,12 +16,12 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_condition
 from netloom.control.runtime.events import Recorder
 from netloom.model.document import Condition, Resource
-from netloom.model.kinds.sandbox import Sandbox, SandboxStatus
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, ROUTER
+from netloom.model.kinds.sandbox import HostDocument, Sandbox, SandboxStatus
 from netloom.plan.problem import Problem
 from netloom.plan.sandbox.objects import SandboxPlan
 
 ACCEPTED, WAITING = "Accepted", "Waiting"
+REMOVING = "Removing"
 FAULTY, NO_FAULTS = "Faulty", "NoFaults"
 SHOWN = 5
 """How many problems, and how many objects that are not Ready, a message names."""
@@ -52,16 +52,30 @@ class StatusWriter:
         conditions = with_condition(conditions, faulty, now)
         status = replace(
             sandbox.status,
-            networks=_count(NETWORK.name, wanted, found),
-            routers=_count(ROUTER.name, wanted, found),
-            hosts=sum(
-                not any((NETWORK_ATTACHMENT.name, name) in missing for name in names) for names in plan.hosts.values()
-            ),
+            networks=sum(found.keys() >= set(keys) for keys in plan.networks.values()),
+            routers=sum(found.keys() >= set(keys) for keys in plan.routers.values()),
+            hosts=sum(not any(key in missing for key in keys) for keys in plan.hosts.values()),
             observed_generation=generation,
             conditions=conditions,
         )
         await self._client.update_status(sandbox, status)
         self._report(sandbox, status)
+
+    async def write_removal(self, sandbox: Sandbox, observed: Iterable[Resource]) -> None:
+        """Write which Nodes have not removed their parts of a deleted Sandbox."""
+        left = sorted(one.spec.node for one in observed if isinstance(one, HostDocument))
+        if not left:
+            return
+        nodes = f"{', '.join(left[:SHOWN])}{_more(len(left))}"
+        ready = Condition(
+            type=READY,
+            status=FALSE,
+            observed_generation=sandbox.metadata.generation,
+            reason=REMOVING,
+            message=f"not removed yet from {nodes}: start the agent there, or delete the Node if it is gone for good",
+        )
+        conditions = with_condition(sandbox.status.conditions, ready, self._clock())
+        await self._client.update_status(sandbox, replace(sandbox.status, conditions=conditions))
 
     def _report(self, sandbox: Sandbox, status: SandboxStatus) -> None:
         before, now = sandbox.status.condition(ACCEPTED), status.condition(ACCEPTED)
@@ -113,7 +127,3 @@ def _missing(found: Resource | None) -> str:
     if ready is None or ready.observed_generation < found.metadata.generation:
         return "it is not processed yet"
     return "" if ready.status == TRUE else ready.message or ready.reason or "it is not Ready"
-
-
-def _count(kind: str, wanted: Iterable[tuple[str, str]], found: dict[tuple[str, str], Resource]) -> int:
-    return sum(key[0] == kind and key in found for key in wanted)

@@ -1,6 +1,6 @@
 """Turn one host into what its document says: bridges, VXLAN, network namespaces, routes, filters, shaping, DHCP.
 
-    python3 applier.py apply|plan|remove|show OWNER < document.json
+    python3 applier.py apply|plan|remove|show OWNER [FOLDER] < document.json
 
 It needs Python 3.9 and root, and no other file: it is sent to hosts as it is. `plan` prints what `apply` would do.
 Everything of an owner is inside network namespaces that this program created. One of them, the fabric, has the
@@ -8,11 +8,11 @@ bridges and the VXLAN devices, whose packets leave through the host's own namesp
 pair between the fabric and another namespace. So nothing of a document is visible in the host's namespace, and nothing
 there can be in its way.
 
-How it stays correct. The state file, /run/netloom/linux/OWNER.json, has the device and inode of each namespace, written
-before the namespace gets its path: only a namespace that is recorded is ever changed or removed. It also has the
-document that was applied, and those that were begun: what one of them has and the new one lacks is removed.
-Everything else is observed, compared and changed step by step, so a second run changes nothing, and a run after a
-kill at any point completes what is missing. If a step fails, the host is turned back into the document before.
+How it stays correct. The state file, OWNER.json in FOLDER or in /run/netloom/linux, has the device and inode of each
+namespace, written before the namespace gets its path: only a namespace that is recorded is ever changed or removed. It
+also has the document that was applied, and those that were begun: what one of them has and the new one lacks is
+removed. Everything else is observed, compared and changed step by step, so a second run changes nothing, and a run
+after a kill at any point completes what is missing. If a step fails, the host is turned back into the document before.
 
 The output is one JSON object per line: {"step": ...} for each change, {"problem": ...} for what this host cannot do,
 and at the end {"result": "done" | "failed", "changes": N, "error": ..., "problems": [...]}.
@@ -43,6 +43,8 @@ Route = tuple[str, str, int]
 
 VERSION = 1
 FOLDER = "/run/netloom/linux"
+MADE = ".netns"
+"""The file with what was made of the folder of namespaces, for all owners."""
 NETNS = "/run/netns"
 LARGEST = 64 * 2**20
 LOCK_SECONDS = 60.0
@@ -54,10 +56,12 @@ PACKAGES = {"ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nf
 EMPTY: Json = {
     "fabric": "",
     "mtu": 0,
-    **{key: [] for key in ("namespaces", "bridges", "tunnels", "members", "routes", "copies", "dhcp")},
+    **{key: [] for key in ("namespaces", "bridges", "tunnels", "members", "partitions", "routes", "copies", "dhcp")},
 }
 ZERO_MAC = "00:00:00:00:00:00"
 NETEM = "qdisc add dev lo root netem delay 1ms"
+NETEM_LIMIT = 10_000
+"""Packets that netem holds, as the agent's does: with its own 1000, a fast link with a delay loses what it must not."""
 ALL = "protocol all u32 match u32 0 0"
 COPYING = ("qdisc add dev lo clsact", f"filter add dev lo ingress {ALL} action mirred egress mirror dev lo")
 NOUNS = {"bridge": "bridge", "vxlan": "tunnel", "veth": "member"}
@@ -129,7 +133,9 @@ FIELDS: dict[str, dict[str, Check]] = {
         "mac": _mac,
         "addresses": _list(_parses(ipaddress.ip_interface)),
         "shape": lambda value: value is None,
+        "down": _flag,
     },
+    "partitions": {"port": _device, "closed": _list(_ip)},
     "routes": {"namespace": _space, "to": _block, "via": _ip, "metric": _between(1, 2**31)},
     "copies": {"source": _device, "received": _flag, "sent": _flag, "target": _device},
     "dhcp": {
@@ -141,7 +147,12 @@ FIELDS: dict[str, dict[str, Check]] = {
     },
 }
 PARTS: dict[str, dict[str, Check]] = {
-    "filter": {"closed": _list(_block), "blocked": _list(_ip), "inside": _list(_block)},
+    "filter": {
+        "closed": _list(_block),
+        "leaving": _pairs(_block, _list(_block)),
+        "blocked": _list(_ip),
+        "inside": _list(_block),
+    },
     "shape": {
         "rate": _between(0, 10**13),
         "burst": _between(0, 2**31),
@@ -202,8 +213,9 @@ def _references(document: Json) -> None:
         raise Failure("document.fabric: is not one of the namespaces")
     known = {"bridge": {one["name"] for one in document["bridges"]}, "namespace": {*spaces} - {document["fabric"]}}
     known["bridge"].add("")
+    known["port"] = {one["name"] for one in document["members"]}
     known["source"] = known["target"] = {one["name"] for kind in ("tunnels", "members") for one in document[kind]}
-    for kind in ("tunnels", "members", "routes", "copies", "dhcp"):
+    for kind in ("tunnels", "members", "partitions", "routes", "copies", "dhcp"):
         for number, one in enumerate(document[kind]):
             for field in known.keys() & one.keys():
                 if one[field] not in known[field]:
@@ -216,6 +228,7 @@ def _references(document: Json) -> None:
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWNET, _BIND, _REC, _SHARED, _DETACH = 0x40000000, 4096, 16384, 1 << 20, 2
+_DEATH_SIGNAL, _SETUID = 1, 7
 _HERE = "/proc/thread-self/ns/net"
 
 
@@ -284,11 +297,13 @@ def _supports(*lines: str) -> bool:
 class State:
     """What is recorded about an owner."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, home: str = FOLDER) -> None:
         if not _OWNER.fullmatch(owner):
             raise Failure(f"the owner {owner!r} is not a name of a-z, 0-9, . and -")
-        self.path, self.folder, self._lock = (f"{FOLDER}/{owner}{end}" for end in (".json", ".d", ".lock"))
-        self._owner = owner
+        if not os.path.isabs(home):
+            raise Failure(f"the folder {home!r} is not an absolute path")
+        self.path, self.folder, self._lock = (f"{home}/{owner}{end}" for end in (".json", ".d", ".lock"))
+        self._owner, self._home, self._made = owner, home, f"{home}/{MADE}"
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             self._boot = file.read().strip()
         self.spaces: dict[str, list[int]] = {}
@@ -298,8 +313,6 @@ class State:
         """Documents whose runs have not ended: the present one, and those that were killed."""
         self.seen: Json = {}
         """Filters and queues: what was wanted, and what the kernel showed then."""
-        self.made = ""
-        """What was made of the folder of namespaces: "", "mount" or "folder"."""
 
     def read(self) -> None:
         """Read the file, if there is one."""
@@ -309,7 +322,7 @@ class State:
             same = found["boot"] == self._boot
             self.applied, *self.pending = [{**EMPTY, **one} for one in (found["applied"], *found["pending"])]
             self.seen = found["seen"]
-            self.spaces, self.made = (found["spaces"], found["made"]) if same else ({}, "")
+            self.spaces = found["spaces"] if same else {}
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError) as error:
@@ -317,19 +330,15 @@ class State:
 
     def write(self) -> None:
         """Replace the file as a whole."""
-        keys = ("applied", "pending", "spaces", "seen", "made")
-        data = json.dumps({"boot": self._boot, **{key: getattr(self, key) for key in keys}})
-        part = f"{self.path}.part"
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(data)
-        os.replace(part, self.path)
+        keys = ("applied", "pending", "spaces", "seen")
+        _replace(self.path, {"boot": self._boot, **{key: getattr(self, key) for key in keys}})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other runs for this owner; leave no empty folder at the end."""
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+            os.makedirs(self._home, mode=0o700, exist_ok=True)
             try:
                 file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
@@ -349,23 +358,75 @@ class State:
         finally:
             if not os.path.exists(self.path):
                 os.unlink(self._lock)
-                for folder in (FOLDER, os.path.dirname(FOLDER)):
+                for folder in (self._home, os.path.dirname(self._home)):
                     _remove_empty(folder)
             os.close(file)
 
     def forget(self) -> None:
-        """Remove the files; what the state file allows to remove goes before it."""
-        if self.made:
-            _LIBC.umount2(NETNS.encode(), 0)  # It fails, and should, while others have namespaces there.
-        if self.made == "folder":
-            _remove_empty(NETNS)
-        for path in (f"{self.path}.part", self.path):
-            if os.path.exists(path):
-                os.unlink(path)
+        """Remove the files; what they allow to remove goes before them."""
+        with self._folder_of_namespaces() as made:
+            # The last owner returns the folder of namespaces as the first one found it.
+            if made and not self.others():
+                _LIBC.umount2(NETNS.encode(), 0)  # It fails, and should, while somebody else has namespaces there.
+                if made == "folder":
+                    _remove_empty(NETNS)
+                os.unlink(self._made)
+            for path in (f"{self.path}.part", self.path):
+                if os.path.exists(path):
+                    os.unlink(path)
+
+    def share_folder(self) -> None:
+        """Prepare the folder of namespaces as `ip netns add` does: mounts in it reach other mount namespaces."""
+        folder = NETNS.encode()
+        with self._folder_of_namespaces() as made:
+            try:
+                _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
+            except OSError:  # It is no mount, or does not exist.
+                made = made or ("mount" if os.path.isdir(NETNS) else "folder")
+                _replace(self._made, {"boot": self._boot, "made": made})
+                os.makedirs(NETNS, mode=0o755, exist_ok=True)
+                _libc("mount", folder, folder, b"none", _BIND | _REC, None)
+                _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
+
+    @contextmanager
+    def _folder_of_namespaces(self) -> Iterator[str]:
+        """Exclude other owners from the folder of namespaces; yield what was made of it: "", "mount" or "folder".
+
+        The lock of this owner is in the locked folder, so that nobody removes it.
+        """
+        lock = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = _read_json(self._made)
+            yield str(found.get("made", "")) if found.get("boot") == self._boot else ""
+        finally:
+            os.close(lock)
+
+    def others(self) -> list[str]:
+        """Return the paths of the state files of other owners."""
+        names = sorted(os.listdir(self._home)) if os.path.isdir(self._home) else []
+        return [path for name in names if name.endswith(".json") and (path := f"{self._home}/{name}") != self.path]
 
     def known(self) -> list[Json]:
         """Return the documents whose parts may exist."""
         return [self.applied, *self.pending]
+
+
+def _replace(path: str, content: Json) -> None:
+    """Replace a private file as a whole."""
+    with open(os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content))
+    os.replace(f"{path}.part", path)
+
+
+def _read_json(path: str) -> Json:
+    """Return the object that a file of ours has; a file that is missing or damaged has none."""
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read(2 * LARGEST))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _remove_empty(folder: str) -> None:
@@ -424,10 +485,10 @@ def filters(space: str, device: str) -> list[Json]:
     return [{"kind": "clsact"}, *found]
 
 
-def table(space: str) -> str:
+def table(space: str, family: str = "inet") -> str:
     """Return the filter of a namespace as nft prints it."""
     with inside(space):
-        return run(["nft", "list", "table", "inet", "netloom"]).stdout
+        return run(["nft", "list", "table", family, "netloom"]).stdout
 
 
 def differing(space: str, settings: dict[str, str]) -> dict[str, str]:
@@ -474,6 +535,7 @@ class Host:
         self._carry_out(self._namespaces(wanted), dry=dry)
         self._carry_out(self._settings(wanted), dry=dry)
         self._carry_out(self._fabric(wanted), dry=dry)
+        self._carry_out(self._partitions(wanted), dry=dry)
         self._carry_out(self._interiors(wanted), dry=dry)
         self._carry_out(self._shapes(wanted), dry=dry)
         self._carry_out(self._copies(wanted), dry=dry)
@@ -499,7 +561,8 @@ class Host:
 
     def _require_tools(self, wanted: Json) -> None:
         needed = {"ip", "bridge", "tc"}
-        needed |= {"nft"} if any(one["filter"] for one in wanted["namespaces"]) else set()
+        is_filtered = wanted["partitions"] or any(one["filter"] for one in wanted["namespaces"])
+        needed |= {"nft"} if is_filtered else set()
         needed |= {"dnsmasq"} if wanted["dhcp"] else set()
         missing = sorted(tool for tool in needed if shutil.which(tool) is None)
         if missing:
@@ -591,7 +654,7 @@ class Host:
 
     def _create(self, spaces: Sequence[Json], fabric: str) -> None:
         """Create namespaces: all of them without a path, then the record, then their paths."""
-        self._share_folder()
+        self._state.share_folder()
         files: dict[str, int] = {}
         try:
             with _staying():
@@ -613,18 +676,6 @@ class Host:
             for file in files.values():
                 os.close(file)
 
-    def _share_folder(self) -> None:
-        """Prepare the folder of namespaces as `ip netns add` does: mounts in it reach other mount namespaces."""
-        folder = NETNS.encode()
-        try:
-            _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
-        except OSError:  # It is no mount, or does not exist.
-            self._state.made = self._state.made or ("mount" if os.path.isdir(NETNS) else "folder")
-            self._state.write()
-            os.makedirs(NETNS, mode=0o755, exist_ok=True)
-            _libc("mount", folder, folder, b"none", _BIND | _REC, None)
-            _libc("mount", b"", folder, b"none", _SHARED | _REC, None)
-
     def _settings(self, wanted: Json) -> list[Step]:
         """Return what sets sysctls that differ, and filters."""
         steps = []
@@ -640,15 +691,31 @@ class Host:
             if one["filter"] or (there and name in before):
                 script = _nft(one["filter"])
                 if not there or self._state.seen.get(f"{name} filter") != [script, table(name)]:
-                    steps.append(Step(f"filter of {name} set", call=partial(self._filter, name, script)))
+                    steps.append(
+                        Step(f"filter of {name} set", call=partial(self._filter, name, script, "inet", "filter"))
+                    )
         return steps
 
-    def _filter(self, name: str, script: str) -> None:
+    def _filter(self, name: str, script: str, family: str, word: str) -> None:
         with inside(name):
             done = run(["nft", "-f", "-"], text=script)
         if done.returncode:
-            raise Failure(f"filter of {name}: {done.stderr.strip()}")
-        self._state.seen[f"{name} filter"] = [script, table(name)]
+            raise Failure(f"{word} of {name}: {done.stderr.strip()}")
+        self._state.seen[f"{name} {word}"] = [script, table(name, family)]
+
+    def _partitions(self, wanted: Json) -> list[Step]:
+        """Return what makes ports drop frames for the other side of a partition, or no longer."""
+        fabric, ours = wanted["fabric"], self._is_ours(wanted["fabric"])
+        had = any(known["partitions"] and known["fabric"] == fabric for known in self._state.known())
+        if not wanted["partitions"] and not (had and ours):
+            return []
+        # Without a port there is nothing to drop from it, and nft would refuse the script.
+        ports = Space(fabric).links if ours else {}
+        script = _nft_ports([one for one in wanted["partitions"] if not ours or one["port"] in ports])
+        if ours and self._state.seen.get(f"{fabric} partitions") == [script, table(fabric, "netdev")]:
+            return []
+        call = partial(self._filter, fabric, script, "netdev", "partitions")
+        return [Step(f"partitions of {fabric} set", call=call)]
 
     # Links.
 
@@ -679,11 +746,12 @@ class Host:
         for one in (*wanted["bridges"], *wanted["tunnels"], *members):
             name, bridge = one["name"], one.get("bridge", "")
             link = seen.links.get(name, {"mtu": mtu})
+            state = "down" if one.get("down") else "up"
             if link.get("master", "") != bridge:
                 master = f"master {bridge}" if bridge else "nomaster"
-                change(f"{name} joined {bridge or 'no bridge'}", f"link set {name} {master} mtu {mtu} up")
-            elif not seen.is_up(name) or link["mtu"] != mtu:
-                change(f"{name} up, MTU {mtu}", f"link set {name} mtu {mtu} up")
+                change(f"{name} joined {bridge or 'no bridge'}", f"link set {name} {master} mtu {mtu} {state}")
+            elif seen.is_up(name) != (state == "up") or link["mtu"] != mtu:
+                change(f"{name} {state}, MTU {mtu}", f"link set {name} mtu {mtu} {state}")
         return steps + self._forwarding(wanted)
 
     def _forwarding(self, wanted: Json) -> list[Step]:
@@ -884,7 +952,7 @@ class Host:
             state.write()
 
     def show(self) -> Json:
-        """Return what there is of this owner."""
+        """Return what there is of this owner; VNIs of other owners, and the MTU at each address of the host."""
         fabric = self._state.applied["fabric"]
         return {
             "document": None if self._state.applied == EMPTY else self._state.applied,
@@ -893,6 +961,8 @@ class Host:
             "vnis": sorted(one["vni"] for one in self._state.applied["tunnels"]),
             "dhcp": {space: pid for _, space, pid in self._running()},
             "unfinished": bool(self._state.pending),
+            "taken": sorted({vni for path in self._state.others() for vni in _vnis(_read_json(path))}),
+            "mtus": _mtus(),
         }
 
 
@@ -912,6 +982,19 @@ def _run_steps(group: Sequence[Step]) -> None:
         found = re.search(r"Command failed -:(\d+)", done.stderr)
         line, text = lines[min(int(found[1]), len(lines)) - 1] if found else lines[0]
         raise Failure(f"{text}: {tool} {line}: {done.stderr.partition('Command failed')[0].strip()}")
+
+
+def _vnis(state: Json) -> Iterator[int]:
+    """Yield the VNIs of the documents in a state file."""
+    for document in (state.get("applied", EMPTY), *state.get("pending", ())):
+        yield from (one["vni"] for one in document["tunnels"])
+
+
+def _mtus() -> dict[str, int]:
+    """Return the MTU of the device that has each address of the host; loopback devices are none for other hosts."""
+    found = listed(["ip", "-j", "addr", "show"]) if shutil.which("ip") else []
+    links = [one for one in found if "LOOPBACK" not in one["flags"]]
+    return {ip["local"]: one["mtu"] for one in links for ip in one.get("addr_info", ()) if "local" in ip}
 
 
 def _nothing() -> None:
@@ -976,7 +1059,7 @@ def _queue(shape: Json, device: str, *, netem: bool) -> list[str]:
     """Return the lines of tc for one end of a shaped link."""
     lines, parent = [], "root"
     if netem and (shape["delay"] or shape["loss"]):
-        quality = f"delay {shape['delay']}us {shape['jitter']}us loss {shape['loss']}%"
+        quality = f"limit {NETEM_LIMIT} delay {shape['delay']}us {shape['jitter']}us loss {shape['loss']}%"
         lines.append(f"qdisc add dev {device} root handle 1: netem {quality}")
         parent = "parent 1:"
     if shape["rate"]:
@@ -1017,6 +1100,10 @@ def _nft(rules: Json | None) -> str:
         closed, blocked, inner = (_set(rules, key, version) for key in ("closed", "blocked", "inside"))
         if closed:
             lines.append(f"{family} daddr {closed} drop")
+        for source, joined in (rules or {}).get("leaving", ()):
+            if ipaddress.ip_network(source).version == version:
+                others = _set({"joined": joined}, "joined", version)
+                lines.append(f"{family} saddr {source} {f'{family} daddr != {others} ' if others else ''}drop")
         if blocked:
             lines.append(f"{family} saddr {blocked} {f'{family} daddr != {inner} ' if inner else ''}drop")
     chain = "\n".join(["type filter hook forward priority 0; policy accept;", *lines])
@@ -1024,9 +1111,30 @@ def _nft(rules: Json | None) -> str:
     return f"table inet netloom\ndelete table inet netloom\n{made}"
 
 
+def _nft_ports(partitions: Sequence[Json]) -> str:
+    """Return the script that replaces the filters of ports of the fabric; none: removes them."""
+    chains = []
+    for number, one in enumerate(partitions):
+        lines = [f'type filter hook ingress device "{one["port"]}" priority 0; policy accept;']
+        for family, version in (("ip", 4), ("ip6", 6)):
+            if closed := _set(one, "closed", version):
+                lines.append(f"{family} daddr {closed} drop")
+        body = "\n".join(lines)
+        chains.append(f"chain port{number} {{\n{body}\n}}\n")
+    made = f"table netdev netloom {{\n{''.join(chains)}}}\n" if chains else ""
+    return f"table netdev netloom\ndelete table netdev netloom\n{made}"
+
+
 def _set(rules: Json | None, key: str, version: int) -> str:
     found = sorted({one for one in (rules or {}).get(key, ()) if ipaddress.ip_network(one).version == version})
     return f"{{ {', '.join(found)} }}" if found else ""
+
+
+def _may_change_user() -> bool:
+    """Whether this process may run a program as another user: root in a container, or under systemd, may not."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> _SETUID & 1)
 
 
 def _dnsmasq(one: Json, mtu: int) -> str:
@@ -1037,6 +1145,7 @@ def _dnsmasq(one: Json, mtu: int) -> str:
     lines += [f"dhcp-range={network.network_address},static,{network.netmask},12h", f"dhcp-option=26,{mtu}"]
     lines += [f"dhcp-option=3{',' + one['router'] if one['router'] else ''}", "dhcp-option=6"]
     lines += [f"dhcp-host={mac},{ip}" for mac, ip in sorted(map(tuple, one["leases"]))]
+    lines += [] if _may_change_user() else ["user=root", "group="]
     return "\n".join(lines) + "\n"
 
 
@@ -1070,18 +1179,26 @@ def apply(state: State, host: Host, wanted: Json) -> None:
     host.finish(wanted)
 
 
+def _end_with(parent: str) -> None:
+    """End when a process ends that has started this one; "": it does not matter."""
+    if parent:
+        _libc("prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(parent):
+            sys.exit(1)  # It ended before.
+
+
 def main(argv: list[str], document: bytes) -> int:
-    """Do what `argv`, a verb and an owner, asks for; print lines; return the exit status."""
+    """Do what `argv`, a verb, an owner and perhaps a folder, asks for; print lines; return the exit status."""
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
     os.environ["LC_ALL"] = "C"
     host: Host | None = None
     error = ""
     try:
-        if len(argv) != 2 or argv[0] not in ("apply", "plan", "remove", "show"):
-            raise Failure("usage: applier.py apply|plan|remove|show OWNER < document.json")
+        if len(argv) not in (2, 3) or argv[0] not in ("apply", "plan", "remove", "show"):
+            raise Failure("usage: applier.py apply|plan|remove|show OWNER [FOLDER] < document.json")
         if os.geteuid() != 0:
             raise Failure("this needs root: run it with sudo")
-        verb, state = argv[0], State(argv[1])
+        verb, state = argv[0], State(*argv[1:])
         host = Host(state)
         # A plan without a document is that of a removal.
         wanted = parse(document) if verb == "apply" or (verb == "plan" and document) else EMPTY
@@ -1103,4 +1220,5 @@ def main(argv: list[str], document: bytes) -> int:
 
 
 if __name__ == "__main__":
+    _end_with(os.environ.pop("NETLOOM_PARENT", ""))
     sys.exit(main(sys.argv[1:], sys.stdin.buffer.read(LARGEST + 1)))

@@ -36,7 +36,10 @@ class Fleet:
         async def one(host: str, job: Job) -> None:
             async with limit:
                 request = protocol.request(self._program, [job.verb, self._owner], job.document)
-                ended[host] = await self._run(host, request, lambda step: self._on_step(host, step))
+                try:
+                    ended[host] = await self._run(host, request, lambda step: self._on_step(host, step))
+                except Exception as error:  # noqa: BLE001  # the end of a task: the others must go on
+                    ended[host] = Result(error=f"{type(error).__name__}: {error}")
                 on_end(host, ended[host])
 
         async with asyncio.TaskGroup() as group:
@@ -44,19 +47,19 @@ class Fleet:
                 group.create_task(one(host, job))
         return {host: ended[host] for host in jobs}
 
-    async def do_or_undo(self, jobs: Mapping[str, Job], on_end: Callable[[str, Result], None]) -> dict[str, Result]:
+    async def do_or_undo(
+        self, jobs: Mapping[str, Job], on_end: Callable[[str, Result], None], before: Mapping[str, Result]
+    ) -> dict[str, Result]:
         """Do each job; if a host fails, give the others back the document that they had before.
 
-        Nothing changes if a host cannot be asked what it has.
+        `before` is what hosts answered to `show`. Nothing changes if one of them could not be asked.
         """
-        before = await self.do({host: Job("show") for host in jobs}, lambda *_: None)
         failed = {host: result for host, result in before.items() if result.error}
         if failed:
             spared = Result(error=f"not changed, because {', '.join(sorted(failed))} failed")
-            results = {host: failed.get(host, spared) for host in jobs}
-            for host, result in results.items():
-                on_end(host, result)
-            return results
+            for host in jobs:
+                on_end(host, spared)
+            return dict.fromkeys(jobs, spared)
         results = await self.do(jobs, on_end)
         failed = {host: result for host, result in results.items() if result.error}
         changed = [host for host, result in results.items() if not result.error and result.changes]
@@ -73,5 +76,5 @@ class Fleet:
 
 def _restoring(before: Result) -> Job:
     """Return the job that makes a host what it was."""
-    had = bytes(before.document)
+    had = b"" if before.shown is None else bytes(before.shown.document)
     return Job("remove") if had in (b"", b"null") else Job("apply", had)

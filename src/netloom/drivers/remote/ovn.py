@@ -36,6 +36,8 @@ LOCK = "/run/netloom-ovn.lock"
 LOCK_SECONDS = 60.0
 CONNECT_SECONDS = 120.0
 INTEGRATION = "br-int"
+MADE = "netloom-made"
+"""The external-id of a bridge that is here for NICs only."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 Json = dict[str, Any]
@@ -297,9 +299,11 @@ def move(nic: str, bridge: str, ids: dict[str, str], datapath: str) -> Step:
         if linux_bridge(nic):
             run("ip", "link", "set", nic, "nomaster")
         old = answer("ovs-vsctl", "--timeout=30", "port-to-br", nic)
-        gone = ["--", "del-port", old, nic] if old not in ("", bridge) else []
-        made = ["--", "--may-exist", "add-br", bridge] if bridge != INTEGRATION else []
-        made += ["--", "set", "Bridge", bridge, f"datapath_type={datapath}"] if made and datapath else []
+        gone = leaving(old, nic) if old not in ("", bridge) else []
+        made = []
+        if bridge != INTEGRATION and not succeeds("ovs-vsctl", "--timeout=30", "br-exists", bridge):
+            made = ["--", "add-br", bridge, "--", "set", "Bridge", bridge, f"external_ids:{MADE}=true"]
+            made += [f"datapath_type={datapath}"] if datapath else []
         settings = [f"external_ids:{key}={json.dumps(value)}" for key, value in wanted.items()]
         added = ["--", "--may-exist", "add-port", bridge, nic]
         added += ["--", "set", "Interface", nic, *settings] if settings else []
@@ -318,12 +322,12 @@ def move_back(nic: str) -> Step:
         if "switch" in origin:
             ids = origin["external_ids"]
             settings = ["--", "set", "Interface", nic, f"external_ids={ids}"] if ids else []
-            gone = ["--", "del-port", now, nic] if now not in ("", origin["switch"]) else []
+            gone = leaving(now, nic) if now not in ("", origin["switch"]) else []
             back = [*gone, "--", "--may-exist", "add-port", origin["switch"], nic, *settings][1:]
             run("ovs-vsctl", "--timeout=30", *back, fails=f"NIC {nic} cannot go back to {origin['switch']}")
         else:
             if now:
-                run("ovs-vsctl", "--timeout=30", "del-port", now, nic)
+                run("ovs-vsctl", "--timeout=30", *leaving(now, nic)[1:])
             if origin["bridge"]:
                 run("ip", "link", "set", nic, "master", origin["bridge"])
         record(nic, None)
@@ -331,17 +335,66 @@ def move_back(nic: str) -> Step:
     return Step(f"NIC {nic} moved back", lambda: nic not in recorded(), do)
 
 
+def leaving(switch: str, nic: str) -> list[str]:
+    """Return the words of ovs-vsctl that take a NIC from a bridge, which goes if we made it for such NICs alone."""
+    words = ["--", "del-port", switch, nic]
+    ours = answer("ovs-vsctl", "--timeout=30", "--if-exists", "get", "Bridge", switch, f"external_ids:{MADE}")
+    others = [one for one in answer("ovs-vsctl", "--timeout=30", "list-ports", switch).split() if one != nic]
+    return [*words, "--", "del-br", switch] if unquoted(ours) == "true" and not others else words
+
+
+def carriers(nic: str) -> list[str]:
+    """Return the devices whose packets a NIC carries: what is above it, and the internal ports of its switch.
+
+    Above it are bridges, bonds, VLANs and devices such as macvlan, and what is above these. A switch may be connected
+    to others by patch ports.
+    """
+    every = ("ovs-vsctl", "--timeout=30", "--bare", "--columns=name", "find", "Interface")
+    internal, patches = (set(answer(*every, f"type={kind}").split()) for kind in ("internal", "patch"))
+    found: list[str] = []
+    waiting, switches = [nic], set()
+    while waiting:
+        one = waiting.pop(0)
+        if one in found:
+            continue
+        found.append(one)
+        folder = f"/sys/class/net/{one}"
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        waiting += [name[len("upper_") :] for name in names if name.startswith("upper_")]
+        switch = answer("ovs-vsctl", "--timeout=30", "iface-to-br", one)
+        if not switch or switch in switches:
+            continue
+        switches.add(switch)
+        ports = set(answer("ovs-vsctl", "--timeout=30", "list-ifaces", switch).split())
+        waiting += [switch, *sorted(ports & internal)]
+        for port in sorted(ports & patches):
+            peer = unquoted(
+                answer("ovs-vsctl", "--timeout=30", "--if-exists", "get", "Interface", port, "options:peer")
+            )
+            waiting += [peer] if _NAME.fullmatch(peer) else []
+    return found
+
+
 def _refuse_the_way_here(nic: str) -> None:
-    """Refuse a NIC whose addresses, or those of its bridge, would stop working."""
-    holders = [one for one in (nic, linux_bridge(nic)) if one]
-    here = os.environ.get("SSH_CONNECTION", "").split()[2:3]
-    for holder in holders:
-        listed = json.loads(answer("ip", "-j", "address", "show", "dev", holder) or "[]")
-        found = [one["local"] for link in listed for one in link.get("addr_info", ()) if one.get("scope") == "global"]
-        if holder == nic and found:
-            raise Failure(f"NIC {nic} has the address {found[0]}, which would stop working: remove it first")
-        if here and here[0] in found:
-            raise Failure(f"NIC {nic} carries this connection ({here[0]} is on {holder}): choose another NIC")
+    """Refuse a NIC with an address, and one that carries this connection."""
+    client, _, here, *_ = [*os.environ.get("SSH_CONNECTION", "").split(), "", "", ""]
+    listed = json.loads(answer("ip", "-j", "address", "show") or "[]")
+    held = {
+        link["ifname"]: [one["local"] for one in link.get("addr_info", ()) if one.get("scope") == "global"]
+        for link in listed
+        if "ifname" in link
+    }
+    if held.get(nic):
+        raise Failure(f"NIC {nic} has the address {held[nic][0]}, which would stop working: remove it first")
+    devices = carriers(nic)
+    for holder in devices:
+        if here and here in held.get(holder, ()):
+            raise Failure(f"NIC {nic} carries this connection ({here} is on {holder}): choose another NIC")
+    # The address may be on a device without a cable.
+    way = json.loads(answer("ip", "-j", "route", "get", client) or "[]") if client else []
+    out = next((one["dev"] for one in way if one.get("dev") in devices), "")
+    if out:
+        raise Failure(f"NIC {nic} carries this connection ({client} is reached by {out}): choose another NIC")
 
 
 # All of it.

@@ -2,7 +2,7 @@
 
     {"step": "bridge nl-1 created"}         for each change
     {"problem": "no netem in its kernel"}   what the host cannot do; the rest is done
-    {"show": {"document": {}}}              for the verb `show`: what was applied, or null
+    {"show": {"document": {}}}              for the verb `show`: what was applied, or null, and what else it tells
     {"result": "done", "changes": 1}        the last line; or "failed", with "error"
 
 Other lines are ignored: shells and tools print what they like. A program without a result has failed.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 LINE_LIMIT = 4 << 20
 OUTPUT_LIMIT = 16 << 20
@@ -27,6 +27,24 @@ class TooMuchOutput(Exception):
     """The host sends more than any program of ours prints."""
 
 
+class Shown(Struct, frozen=True, kw_only=True):
+    """What a host says of itself for the verb `show`."""
+
+    document: msgspec.Raw = msgspec.Raw()
+    """What was applied."""
+    unfinished: bool = False
+    """Whether a run was killed, so that there may be more."""
+    taken: tuple[int, ...] = ()
+    """VNIs that are not of this owner."""
+    mtus: dict[str, int] = {}
+    """The MTU at each of its addresses."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the owner is there."""
+        return not self.unfinished and bytes(self.document) in (b"", b"null")
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """How a program ended on a host."""
 
@@ -35,12 +53,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Why it failed; "" if it did not."""
     problems: tuple[str, ...] = ()
     """What the host cannot do."""
-    document: msgspec.Raw = msgspec.Raw()
+    shown: Shown | None = None
     """What the verb `show` returned."""
-
-
-class _Shown(Struct, frozen=True, kw_only=True):
-    document: msgspec.Raw = msgspec.Raw()
 
 
 class _Line(Struct, frozen=True, kw_only=True):
@@ -49,7 +63,7 @@ class _Line(Struct, frozen=True, kw_only=True):
     result: str = ""
     changes: int = 0
     error: str = ""
-    show: _Shown | None = None
+    show: Shown | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -82,7 +96,7 @@ class Transcript:
         self.result: Result | None = None
         self._partial = bytearray()
         self._problems: list[str] = []
-        self._shown = msgspec.Raw()
+        self._shown: Shown | None = None
         self._errors = b""
         self._total = 0
 
@@ -131,11 +145,9 @@ class Transcript:
         if read.problem and len(self._problems) < MOST_PROBLEMS:
             self._problems.append(read.problem[:TEXT_LIMIT])
         if read.show is not None:
-            self._shown = read.show.document.copy()
+            self._shown = structs.replace(read.show, document=read.show.document.copy())
         if read.result:
             why = read.error[:TEXT_LIMIT] or f"it reported {read.result[:64]!r}"
             error = "" if read.result == "done" else why
-            self.result = Result(
-                changes=read.changes, error=error, problems=tuple(self._problems), document=self._shown
-            )
+            self.result = Result(changes=read.changes, error=error, problems=tuple(self._problems), shown=self._shown)
         return read.step[:TEXT_LIMIT]

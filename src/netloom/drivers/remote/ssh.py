@@ -161,9 +161,9 @@ async def _options(access: Access, name: str, user: str, port: str) -> asyncssh.
     chosen: dict[str, Any] = {}
     if user:
         chosen["username"] = user
-    if port:
-        chosen["port"] = int(port)
     try:
+        if port:
+            chosen["port"] = _port(port)
         options: asyncssh.SSHClientConnectionOptions = await asyncssh.SSHClientConnectionOptions.construct(
             config=[str(access.config)],
             host=name,
@@ -177,6 +177,12 @@ async def _options(access: Access, name: str, user: str, port: str) -> asyncssh.
         return options
     except (OSError, ValueError) as error:
         raise BadRequest(f"{access.config}: {error}") from None
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) < 65536:
+        raise ValueError(f"{text:.20} is no port, in a ProxyJump")
+    return int(text)
 
 
 def _known_hosts(configured: object) -> list[str]:

@@ -227,7 +227,7 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
         argv += ["--ovn-remote", layout.node_remotes()]
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
-    argv += GRANTS
+    argv += [*GRANTS, "--sandbox-state", str(layout.sandbox_state(node))]
     return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
 
 

@@ -1,4 +1,4 @@
-"""Sandbox: a cyber-range topology, and its placement on nodes.
+"""Sandbox: a cyber-range topology, and its placement on nodes.  HostDocument: what one node must have for it.
 
 The topology uses the field names of the CyberRangeCZ platform, which are snake_case, so that a topology file can be
 pasted in. Checks that need the whole topology (names that exist, addresses inside their networks) are in
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from netloom.model.document import Resource, Value
 from netloom.model.kinds.networks import Gateway
 from netloom.model.kinds.paths import QUALITY_RULES, DesiredQuality
-from netloom.model.schemas.rules import Rule, at_least_one, exactly_one
+from netloom.model.schemas.rules import Rule, at_least_one, exactly_one, immutable
 from netloom.model.status import Status
 from netloom.model.values.scalars import Cidr, Count, Ip, Line, Mac, ObjectName, Port, TopologyName, Word, meta
 
@@ -329,3 +329,40 @@ class Sandbox(Resource, frozen=True, kw_only=True):
 
     spec: SandboxSpec
     status: SandboxStatus = SandboxStatus()
+
+
+REMOVED = "Removed"
+"""The condition of a deleted HostDocument whose node has nothing of it any more."""
+
+
+class HostDocumentSpec(Value, frozen=True, kw_only=True):
+    """What a node must have for a Sandbox on the backend `linux`."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (immutable("node"),)
+
+    node: Annotated[ObjectName, meta("The Node whose agent applies the document.")]
+    hosts: Annotated[
+        dict[Line, Word],
+        meta("The network namespace of each host that is on the Node, by name of the host.", maxProperties=1024),
+    ] = field(default_factory=dict)
+    document: Annotated[
+        dict[str, Any], meta("Namespaces, bridges, tunnels, interfaces, routes, filters and DHCP servers.")
+    ]
+
+
+class HostDocumentStatus(Status, frozen=True, kw_only=True):
+    """What a node has of a document, as its agent reports it."""
+
+    applied_generation: Annotated[Count, meta("The generation whose document the node has.")] = 0
+    digest: Annotated[Word, meta("SHA-256 of the document that the node has.")] = ""
+    namespaces: Annotated[Count, meta("The number of network namespaces.")] = 0
+    networks: Annotated[Count, meta("The number of networks: bridges of the node.")] = 0
+    interfaces: Annotated[Count, meta("The number of interfaces in network namespaces.")] = 0
+    problems: Annotated[tuple[Line, ...], meta("What the node cannot do; the rest is done.", maxItems=100)] = ()
+
+
+class HostDocument(Resource, frozen=True, kw_only=True):
+    """What one node must have for a Sandbox on the backend `linux`.  The controller creates the object."""
+
+    spec: HostDocumentSpec
+    status: HostDocumentStatus = HostDocumentStatus()

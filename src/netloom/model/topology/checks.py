@@ -41,6 +41,7 @@ RESERVED_GROUPS = frozenset(
 )
 """The groups that the inventory of a sandbox has anyway, and those of Ansible itself."""
 _NAME = re.compile(NAME[1:-1])
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 
 
 class Problem(Struct, frozen=True):
@@ -83,7 +84,8 @@ def check(topology: Topology) -> list[Problem]:
 
 def check_links(topology: Topology, links: Sequence[SandboxLink]) -> list[Problem]:
     """Return the problems of links whose quality a Sandbox sets; the paths are `links[2].host`."""
-    mapped = _mapped(topology)
+    wan = (topology.wan or Wan()).name
+    mapped = _mapped(topology) | {(router.name, wan) for router in topology.routers}
     return [
         Problem(f"links[{i}]", f'"{link.host}" has no link to network "{link.network}": add a mapping, or remove it.')
         for i, link in enumerate(links)
@@ -145,6 +147,12 @@ def _base_box(path: str, box: BaseBox) -> Iterator[Problem]:
             yield Problem(f"{path}.{old}", f'Both "{new}" and "{old}", its deprecated name, are set: remove "{old}".')
         else:
             yield Problem(f"{path}.{old}", f'"{old}" is deprecated: use "{new}".', is_warning=True)
+    # The user is a variable of the Ansible inventory, which is a template, and a word in the SSH config.
+    for key in ("mgmt_user", "man_user"):
+        name = getattr(box, key)
+        if name and not _USER.fullmatch(name):
+            message = f'"{name:.100}" is not a user name: use letters, digits, ".", "_", "-" and "@".'
+            yield Problem(f"{path}.{key}", message)
 
 
 def _mappings(facts: _Facts) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ from netloom.model.kinds.sandbox import SandboxLink, SandboxSpec, Topology
 from netloom.model.registry import SANDBOX
 from netloom.model.topology import containers as container_files
 from netloom.model.topology import kypodb, legacy, ssh_config
+from netloom.model.topology.checks import check_links
 from netloom.model.topology.containers import Containers
 from netloom.model.topology.conversion import Converted, judge_links
 from netloom.model.topology.findings import Finding, at, collect, judge, shape, spot_of
@@ -118,6 +119,10 @@ def _manifest(document: Document, spot: Spot, found: list[Finding]) -> Reading:
     if not reading.is_valid:
         return reading
     links = msgspec.convert(spec.get("links", []), tuple[SandboxLink, ...])
+    bad_links = check_links(topology, links) if topology is not None else []
+    if bad_links:
+        found = [at(spot, f".spec.{one.path}", one.message) for one in bad_links]
+        return Reading(Format.SANDBOX, collect([*reading.findings, *found]))
     return replace(reading, topology=topology, links=links, sandbox=document)
 
 

@@ -17,6 +17,7 @@ from netloom.model.schemas import rules
 from netloom.model.topology.findings import Finding
 
 MOST_MACHINES = 4096
+MOST_JUMPS = 16
 _DIRECTIVE = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 _WITH_VALUE = frozenset(("-W", "-F", "-i", "-p", "-o", "-l", "-J"))
 _NODE_NAME = re.compile(rules.SUBDOMAIN_PATTERN[1:-1])
@@ -90,21 +91,49 @@ def _jump(words: Sequence[str]) -> str:
     return ""
 
 
-def placement(topology: Topology, machines: Iterable[Machine]) -> Placement | None:
-    """Return the placement of hosts: each on the machine through which it is reached.
+def distances(machines: Iterable[Machine]) -> dict[str, int]:
+    """Return through how many others each machine is reached, by name or pattern."""
+    by_name: dict[str, Machine] = {}
+    every = tuple(machines)
+    for one in every:
+        for name in (*one.names, one.address):
+            by_name.setdefault(name.lower(), one)
+    found: dict[str, int] = {}
+    for machine in every:
+        way: list[Machine] = []
+        at: Machine | None = machine
+        # A way in a circle ends where it began.
+        while at is not None and at.jump and at not in way and len(way) < MOST_JUMPS:
+            way.append(at)
+            at = by_name.get(at.jump.lower())
+        for name in machine.names:
+            found.setdefault(name, len(way))
+    return found
+
+
+def machines_of(topology: Topology, machines: Iterable[Machine]) -> dict[str, tuple[str, ...]]:
+    """Return the names in an SSH config of each host of a topology that it has.
 
     A machine is a host if its name is the host's, perhaps behind that of the sandbox and a dash.
     """
     hosts = {host.name for host in topology.hosts}
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for machine in machines:
-        node = machine.jump.lower()
-        if not _NODE_NAME.fullmatch(node):
-            continue
         for name in machine.names:
             parts = name.split("-")
             matching = ("-".join(parts[i:]) for i in range(len(parts)))
             host = next((one for one in matching if one in hosts), "")
             if host:
+                found.setdefault(host, []).append(name)
+    return {host: tuple(names) for host, names in found.items()}
+
+
+def placement(topology: Topology, machines: Iterable[Machine]) -> Placement | None:
+    """Return the placement of hosts: each on the machine through which it is reached."""
+    found: dict[str, str] = {}
+    for machine in machines:
+        node = machine.jump.lower()
+        if _NODE_NAME.fullmatch(node):
+            for host in machines_of(topology, (machine,)):
                 found.setdefault(host, node)
     return Placement(hosts=found) if found else None

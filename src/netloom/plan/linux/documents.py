@@ -4,9 +4,11 @@
     host, router, man  a network namespace on one host, with a veth pair to each of its bridges
     networks of IPv4   a DHCP server in a namespace of its own, with the last free address of the network
     block_internet     filter of all routers: nothing of the host leaves the blocks of the Sandbox
-    accessible_by_user with false: filter of man that drops what enters the network through it
+    accessible_by_user with false: filter of man that drops what enters the network, or leaves it for one that no
+                       router shares with it
     network_forwarding copies of frames, through a tunnel of their own where source and destination are on two hosts
     spec.links         queues at both ends of the link
+    spec.faults        links that are down, and ports that drop what they receive for hosts on the other side
 
 Hops, addresses and default routes are those of the backend `ovn` (plan/sandbox/objects.py). All addresses are known
 here, so VXLAN devices learn nothing: each has the MAC addresses behind the other hosts.
@@ -17,11 +19,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from netloom.model.document import Document
-from netloom.model.kinds.paths import Quality
-from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox
+from netloom.model.kinds.paths import Impairing
+from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox, SandboxLink
 from netloom.model.values import addresses, quantities
 from netloom.plan.linux.names import devices, macs, owner, vnis
 from netloom.plan.problem import Problem
+from netloom.plan.sandbox.faults import plan_faults
 from netloom.plan.sandbox.names import Part, assign
 from netloom.plan.sandbox.placement import place
 from netloom.plan.sandbox.topology import (
@@ -38,13 +41,17 @@ from netloom.plan.sandbox.topology import (
 VERSION = 1
 PORT = 14789
 """The UDP port of VXLAN: Open vSwitch may listen on 4789."""
-MTUS = {4: 1450, 6: 1430}
-"""What VXLAN leaves of 1500 octets, by version of IP between the hosts."""
+ETHERNET_MTU = 1500
+OVERHEAD = {4: 50, 6: 70}
+"""What VXLAN takes of the MTU between the hosts, by version of IP there."""
+LEAST_MTU, LEAST_MTU_6 = 576, 1280
+LARGEST_MTU = 65535
 METRIC = 100
 SAVED = 50
 """A burst is the rate of a second divided by this."""
 LEAST_BURST = 5000
 NODE_INVALID, LINK_UNSUPPORTED = "NodeInvalid", "LinkUnsupported"
+GATEWAY_UNSUPPORTED, MAC_TAKEN = "GatewayUnsupported", "MACTaken"
 IN, OUT = ForwardingDirection.IN, ForwardingDirection.OUT
 
 
@@ -56,6 +63,16 @@ class LinuxPlan(Struct, frozen=True, kw_only=True):
     documents: dict[str, Document]
     """By name of the host; one without a part of the Sandbox has none."""
     problems: tuple[Problem, ...] = ()
+    faults: tuple[str, ...] = ()
+    """The faults that are applied, as text."""
+    hosts: dict[str, str] = {}
+    """The host that each host of the topology is on."""
+    spaces: dict[str, str] = {}
+    """The network namespace of each host of the topology."""
+    routers: dict[str, str] = {}
+    """The host that each router is on, `man` included."""
+    networks: dict[str, tuple[str, ...]] = {}
+    """The hosts that have a bridge of each network, the WAN included."""
 
 
 class _Member(Struct, frozen=True, kw_only=True):
@@ -79,20 +96,42 @@ def plan_documents(
     nodes: Mapping[str, str],
     placed: Mapping[str, str] | None = None,
     avoid: Collection[int] = (),
+    mtu: int = ETHERNET_MTU,
 ) -> LinuxPlan:
     """Return the documents of a Sandbox, and what prevents parts of it.
 
     `nodes` are the addresses that hosts reach each other at, by name; `placed` is the host of each machine of the
-    topology that has one already; `avoid` are VNIs that others use.
+    topology that has one already; `avoid` are VNIs that others use; `mtu` is that between the hosts.
     """
-    return _Planner(sandbox, nodes, placed or {}, avoid).plan()
+    return _Planner(sandbox, nodes, placed or {}, avoid, mtu).plan()
+
+
+def machine_spaces(sandbox: Sandbox, nodes: Iterable[str]) -> dict[str, str]:
+    """Return the machine in each network namespace; a DHCP server is called after its network, as `lan dhcp`."""
+    hosts, others = _assign_spaces(sandbox.metadata.name, usable(sandbox.spec.topology), nodes)
+    every = {**hosts, **{part: space for part, space in others.items() if part.distinction != "fabric"}}
+    return {space: " ".join(part.words) for part, space in every.items()}
+
+
+def _assign_spaces(name: str, parts: Usable, nodes: Iterable[str]) -> tuple[dict[Part, str], dict[Part, str]]:
+    """Return the network namespaces of hosts, and those of everything else."""
+    hosts = assign(name, (Part((host,)) for host in parts.hosts))
+    others = [Part((MAN,), MAN), *(Part((node, "fabric"), "fabric") for node in nodes)]
+    others += [Part((one.name,), "router") for one in parts.routers]
+    others += [Part((network, "dhcp"), "dhcp") for network in parts.segments]
+    return hosts, assign(name, others, hosts.values())
 
 
 class _Planner:
     """The parts of one plan."""
 
     def __init__(
-        self, sandbox: Sandbox, nodes: Mapping[str, str], placed: Mapping[str, str], avoid: Collection[int]
+        self,
+        sandbox: Sandbox,
+        nodes: Mapping[str, str],
+        placed: Mapping[str, str],
+        avoid: Collection[int],
+        mtu: int,
     ) -> None:
         meta = sandbox.metadata
         self._spec = sandbox.spec
@@ -101,12 +140,10 @@ class _Planner:
         self._problems = list(self._parts.problems)
         self._nodes = self._usable_nodes(nodes)
         self._avoid = avoid
+        self._mtu = self._inner_mtu(mtu)
         parts = self._parts
-        self._hosts = assign(meta.name, (Part((host,)) for host in parts.hosts))
-        others = [Part((MAN,), MAN), *(Part((node, "fabric"), "fabric") for node in self._nodes)]
-        others += [Part((one.name,), "router") for one in parts.routers]
-        others += [Part((network, "dhcp"), "dhcp") for network in parts.segments]
-        self._spaces = assign(meta.name, others, self._hosts.values())
+        self._hosts, self._spaces = _assign_spaces(meta.name, parts, self._nodes)
+        self._placed_before = placed
         self._place(placed)
         self._members = [*self._host_members(), *self._router_members()]
         self._members += self._servers(self._members)
@@ -135,6 +172,17 @@ class _Planner:
             version = addresses.family(ip)
         return found
 
+    def _inner_mtu(self, outer: int) -> int:
+        """Return the MTU that VXLAN leaves, or the least that there is."""
+        version = next((addresses.family(ip) for ip in self._nodes.values()), 4)
+        left = min(outer, LARGEST_MTU) - OVERHEAD[version]
+        has_six = any(one.block.version == 6 for one in self._parts.segments.values())
+        least = LEAST_MTU_6 if has_six else LEAST_MTU
+        if left < least:
+            text = f"the MTU between the hosts is {outer}, and VXLAN leaves {left} of it: the networks need {least}"
+            self._problems.append(Problem(NODE_INVALID, f"{text}: raise the MTU of the hosts' devices"))
+        return max(left, least)
+
     # Placement.
 
     def _place(self, placed: Mapping[str, str]) -> None:
@@ -152,15 +200,20 @@ class _Planner:
                 for one in self._parts.links
                 if one.network in joined and one.host in self._placed
             ]
-            self._routers[router.name] = self._choose(router.name, placement, near)
-        self._man = self._choose(MAN, placement, list(self._routers.values()))
+            self._routers[router.name] = self._choose(router.name, placement, near, placed)
+        self._man = self._choose(MAN, placement, list(self._routers.values()), placed)
 
-    def _choose(self, router: str, placement: Placement, near: list[str]) -> str:
-        """Return the host of a router: the one that is given, or where most of its neighbours are."""
+    def _choose(self, router: str, placement: Placement, near: list[str], placed: Mapping[str, str]) -> str:
+        """Return the host of a router: the one that is given, or where it is, or where most of its neighbours are.
+
+        It leaves a host where no neighbour is left.
+        """
         given = placement.hosts.get(router) or placement.default
         counts = dict.fromkeys(sorted(self._nodes), 0)
         for node in near:
             counts[node] += 1
+        if not given and counts.get(placed.get(router, ""), 0):
+            given = placed[router]
         return given if given in counts else max(counts, key=lambda one: (counts[one], _descending(one)))
 
     # Members.
@@ -207,11 +260,13 @@ class _Planner:
         for name, segment in self._parts.segments.items():
             free = spare_address(segment) if segment.block.version == 4 and segment.block.num_addresses > 2 else ""
             if free and name in near and any(one.network == name for one in self._parts.links):
+                space = self._spaces[Part((name, "dhcp"), "dhcp")]
+                now = self._placed_before.get(f"{name} dhcp", "")
                 yield _Member(
-                    node=near[name],
+                    node=now if now in {one.node for one in members if one.network == name} else near[name],
                     machine=f"{name} dhcp",
                     network=name,
-                    space=self._spaces[Part((name, "dhcp"), "dhcp")],
+                    space=space,
                     interface="eth0",
                     ips=(f"{free}/{segment.block.prefixlen}",),
                 )
@@ -222,9 +277,14 @@ class _Planner:
         """Return the plan."""
         routes, problems = self._routes()
         self._problems += problems
+        if self._spec.gateway is not None:
+            text = "spec.gateway: the backend linux has no way out of the Sandbox: remove it, or use the backend ovn"
+            self._problems.append(Problem(GATEWAY_UNSUPPORTED, text))
         shapes = self._shapes()
         members = self._members
-        self._macs = macs(self._owner, (one.key for one in members))
+        self._macs = self._chosen_macs()
+        self._faults = plan_faults(self._spec.faults, self._parts)
+        self._problems += self._faults.problems
         self._ports = devices("m-", (one.key for one in members))
         self._bridges = devices("b-", ((one.network,) for one in members))
         self._tunnels = devices("x-", ((one.network,) for one in members))
@@ -235,7 +295,20 @@ class _Planner:
             node: self._document(node, shapes=shapes, routes=routes, filters=filters, copies=copies, carriers=carriers)
             for node in sorted({one.node for one in members})
         }
-        return LinuxPlan(owner=self._owner, documents=documents, problems=tuple(sorted(set(self._problems))))
+        everywhere = {
+            one.network: tuple(sorted({other.node for other in self._by_network[one.network]})) for one in members
+        }
+        machines = {one.machine: one.node for one in members}
+        return LinuxPlan(
+            owner=self._owner,
+            documents=documents,
+            problems=tuple(sorted(set(self._problems))),
+            faults=self._faults.active,
+            hosts={host: machines[host] for host in sorted(self._parts.hosts) if host in machines},
+            spaces={host: self._hosts[Part((host,))] for host in sorted(self._parts.hosts)},
+            routers={name: machines[name] for name in (MAN, *sorted(self._routers)) if name in machines},
+            networks=everywhere,
+        )
 
     def _document(
         self,
@@ -257,7 +330,7 @@ class _Planner:
         return {
             "version": VERSION,
             "fabric": fabric,
-            "mtu": MTUS[addresses.family(self._nodes[node])],
+            "mtu": self._mtu,
             "local": self._nodes[node],
             "port": PORT,
             "namespaces": [
@@ -280,9 +353,11 @@ class _Planner:
                     "mac": self._macs[one.key],
                     "addresses": list(one.ips),
                     "shape": shapes.get((one.machine, one.network)),
+                    "down": self._is_down(one),
                 }
                 for one in mine
             ],
+            "partitions": self._partitions(mine),
             "routes": [
                 {"namespace": space, "to": to, "via": via, "metric": METRIC}
                 for space in spaces
@@ -291,6 +366,44 @@ class _Planner:
             "copies": copies.get(node, []),
             "dhcp": [self._server(one) for one in mine if one.machine == f"{one.network} dhcp"],
         }
+
+    def _chosen_macs(self) -> dict[tuple[str, ...], str]:
+        """Return the MAC address of each interface: the one that is given, or a derived one; no two are equal."""
+        members = self._members
+        given = {(one.host, one.network): one.mac.lower() for one in sorted(self._spec.macs, key=repr, reverse=True)}
+        found: dict[tuple[str, ...], str] = {}
+        owners: dict[str, _Member] = {}
+        for one in sorted(members, key=lambda one: one.key):
+            mac = given.get((one.machine, one.network), "") if one.machine in self._parts.hosts else ""
+            if not mac:
+                continue
+            if mac in owners:
+                text = f"spec.macs: {one.machine} on {one.network} has {mac}, as {owners[mac].machine} has"
+                self._problems.append(Problem(MAC_TAKEN, f"{text}: choose another address"))
+                continue
+            owners[mac], found[one.key] = one, mac
+        return macs(self._owner, (one.key for one in members), found)
+
+    def _is_down(self, one: _Member) -> bool:
+        """Whether a fault has cut the link of a machine."""
+        networks = {one.network} | ({self._parts.wan.name} if one.network == _wan(self._parts) else set())
+        return any((one.machine, network) in self._faults.down for network in networks)
+
+    def _partitions(self, mine: Iterable[_Member]) -> list[Document]:
+        """Return the ports that drop what their machines send to the other side of a partition."""
+        closed: dict[tuple[str, str], set[str]] = {}
+        for one in self._faults.separations:
+            peers = {str(addresses.block(peer).network_address) for peer in one.peers}
+            for link in self._parts.links:
+                if link in one.members:
+                    closed.setdefault((link.host, link.network), set()).update(peers)
+                elif link.ip in peers:
+                    closed.setdefault((link.host, link.network), set()).update(member.ip for member in one.members)
+        return [
+            {"port": self._ports[one.key], "closed": sorted(closed[one.machine, one.network])}
+            for one in mine
+            if one.machine in self._placed and (one.machine, one.network) in closed
+        ]
 
     def _router_spaces(self) -> set[str]:
         return {self._spaces[Part((MAN,), MAN)]} | {
@@ -369,8 +482,18 @@ class _Planner:
         for space in self._router_spaces():
             closed = closed_blocks(parts) if space == man else []
             if closed or blocked:
-                found[space] = {"closed": closed, "blocked": blocked, "inside": sorted(inside)}
+                leaving = [[block, self._joined(block)] for block in closed]
+                found[space] = {"closed": closed, "leaving": leaving, "blocked": blocked, "inside": sorted(inside)}
         return found
+
+    def _joined(self, block: str) -> list[str]:
+        """Return the blocks of the networks that share a router with a closed one: its packets get to no others.
+
+        A machine with a link to the closed network could answer there to what arrived through `man`.
+        """
+        every = self._parts.segments.values()
+        routers = {name for one in every if str(one.block) == block for name, _ in one.routers}
+        return sorted(str(one.block) for one in every if not routers.isdisjoint(name for name, _ in one.routers))
 
     def _shapes(self) -> dict[tuple[str, str], Document]:
         """Return the qualities of links, by machine and network."""
@@ -381,6 +504,12 @@ class _Planner:
                 text = f"spec.links: {one.host} has no link to {one.network}: name a host or router and its network"
                 self._problems.append(Problem(LINK_UNSUPPORTED, text))
                 continue
+            impaired = one.delay or one.loss
+            if impaired and one.impairment is Impairing.USERSPACE:
+                text = (
+                    f"spec.links: {one.host} on {one.network}: the backend linux has no impairment userspace, which is"
+                )
+                self._problems.append(Problem(LINK_UNSUPPORTED, f"{text} a process of agents: choose auto or kernel"))
             found[one.host, one.network] = _shape(one)
         return found
 
@@ -427,15 +556,16 @@ def _descending(text: str) -> tuple[int, ...]:
     return (*(-ord(letter) for letter in text), 1)
 
 
-def _shape(quality: Quality) -> Document:
+def _shape(quality: SandboxLink) -> Document:
+    is_netem = quality.impairment is not Impairing.USERSPACE
     rate = quantities.rate(quality.rate) if quality.rate else 0
     asked = quantities.size(quality.burst) if quality.burst else rate // 8 // SAVED
     return {
         "rate": rate,
         "burst": max(asked, LEAST_BURST) if rate else 0,
-        "delay": _microseconds(quality.delay),
-        "jitter": _microseconds(quality.jitter),
-        "loss": float(quality.loss.rstrip("%") or 0),
+        "delay": _microseconds(quality.delay) * is_netem,
+        "jitter": _microseconds(quality.jitter) * is_netem,
+        "loss": float(quality.loss.rstrip("%") or 0) * is_netem,
     }
 
 

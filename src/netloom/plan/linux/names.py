@@ -6,8 +6,9 @@ number, the first in order has it.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2s
+from types import MappingProxyType
 
 LONGEST_DEVICE = 15
 LONGEST_OWNER = 120
@@ -41,10 +42,10 @@ def devices(prefix: str, keys: Iterable[Key]) -> dict[Key, str]:
     return names
 
 
-def macs(sandbox: str, keys: Iterable[Key]) -> dict[Key, str]:
-    """Return a locally administered MAC address for each interface, no two of them equal."""
-    found: dict[Key, str] = {}
-    taken: set[str] = set()
+def macs(sandbox: str, keys: Iterable[Key], given: Mapping[Key, str] = MappingProxyType({})) -> dict[Key, str]:
+    """Return a locally administered MAC address for each interface, or the one that is given; no two of them equal."""
+    found: dict[Key, str] = dict(given)
+    taken: set[str] = set(given.values())
     for key in sorted(set(keys)):
         attempt = 0
         while key not in found:

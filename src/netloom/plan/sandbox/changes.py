@@ -10,13 +10,14 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.model.document import ObjectMeta, Resource
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
+from netloom.model.registry import HOST_DOCUMENT, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.plan.sandbox.names import FAULT_PREFIX, GROUP_PREFIX, HOST_LABEL, SANDBOX_LABEL
 
 _IMMUTABLE = {
     NETWORK.name: ("fabric",),
     SUBNET.name: ("network", "cidr"),
     NETWORK_ATTACHMENT.name: ("node", "network"),
+    HOST_DOCUMENT.name: ("node",),
 }
 
 

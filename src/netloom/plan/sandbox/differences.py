@@ -10,6 +10,7 @@ from netloom.model.document import Json, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.paths import Mirror, Shaping
+from netloom.model.kinds.sandbox import HostDocument
 from netloom.model.registry import KINDS
 from netloom.plan.sandbox.changes import Changes
 from netloom.plan.sandbox.names import HOST_LABEL
@@ -88,6 +89,8 @@ def _part(prefix: str, one: Resource, links: Mapping[str, NetworkAttachment]) ->
             return f"{_part(prefix, link, links) if link is not None else name}: quality"
         case Mirror():
             return f"copies {name}"
+        case HostDocument():
+            return f"node {one.spec.node}"
         case _:
             return name
 

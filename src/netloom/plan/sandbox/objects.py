@@ -22,6 +22,7 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from netloom.model.document import ObjectMeta, OwnerReference, Resource
+from netloom.model.kind import Kind
 from netloom.model.kinds.attachments import AttachmentPort, NetworkAttachment, NetworkAttachmentSpec, PortType
 from netloom.model.kinds.networks import (
     Dhcp,
@@ -44,8 +45,9 @@ from netloom.model.kinds.policy import (
     SecurityProfile,
     SecurityProfileSpec,
 )
-from netloom.model.kinds.sandbox import Backend, ForwardingDirection, Placement, Sandbox, SandboxLink
+from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox, SandboxLink
 from netloom.model.registry import (
+    HOST_DOCUMENT,
     MIRROR,
     NETWORK,
     NETWORK_ATTACHMENT,
@@ -72,17 +74,18 @@ from netloom.plan.sandbox.topology import (
     usable,
 )
 
-BACKEND_UNSUPPORTED = "BackendUnsupported"
 LINK_UNSUPPORTED = "LinkUnsupported"
 NETNS_FOLDER = "/run/netns"
 BLOCK_INTERNET = "block-internet"
 CHUNK = 32
 """Blocks in one rule of a SecurityProfile, and in one router policy."""
 DROP_PRIORITY = 1000
-KINDS = (NETWORK, SUBNET, ROUTER, SECURITY_PROFILE, NETWORK_ATTACHMENT, SHAPING, MIRROR)
-"""The kinds of a Sandbox's objects, in the order of creation."""
+KINDS = (NETWORK, SUBNET, ROUTER, SECURITY_PROFILE, NETWORK_ATTACHMENT, SHAPING, MIRROR, HOST_DOCUMENT)
+"""The kinds of a Sandbox's objects, in the order of creation.  The last one is that of the backend `linux`."""
 
 T = TypeVar("T")
+ObjectKey = tuple[str, str]
+"""Kind and name of an object."""
 
 
 class SandboxPlan(Struct, frozen=True, kw_only=True):
@@ -91,8 +94,12 @@ class SandboxPlan(Struct, frozen=True, kw_only=True):
     objects: tuple[Resource, ...] = ()
     """In the order of creation."""
     problems: tuple[Problem, ...] = ()
-    hosts: dict[str, tuple[str, ...]] = {}
-    """The attachments of each host, by the host's label."""
+    networks: dict[str, tuple[ObjectKey, ...]] = {}
+    """The objects that each network needs, the WAN included."""
+    routers: dict[str, tuple[ObjectKey, ...]] = {}
+    """The objects that each router needs, `man` included."""
+    hosts: dict[str, tuple[ObjectKey, ...]] = {}
+    """The objects that each host needs."""
     faults: tuple[str, ...] = ()
     """The faults that are applied, as text."""
 
@@ -107,11 +114,9 @@ _DIRECTIONS = {
 def plan_sandbox(sandbox: Sandbox, nodes: Collection[str], placed: Mapping[str, str] | None = None) -> SandboxPlan:
     """Return the objects of a Sandbox, and what prevents some of them.
 
-    `nodes` are the names of the Nodes to place hosts on; `placed` is the Node of each host that has one already.
+    `nodes` are the names of the Nodes to place hosts on; `placed` is the Node of each host that has one already. The
+    backend is not considered: the objects of the backend `linux` are in plan/linux/objects.py.
     """
-    if sandbox.spec.backend is not Backend.OVN:
-        text = f"spec.backend: agents do not apply {sandbox.spec.backend.value}: use netloom sandbox documents, or ovn"
-        return SandboxPlan(problems=(Problem(BACKEND_UNSUPPORTED, text),))
     return _Planner(sandbox, nodes, placed or {}).plan()
 
 
@@ -155,13 +160,15 @@ class _Planner:
             *self._shapings(),
             *self._mirrors(),
         ]
-        hosts: dict[str, list[str]] = {}
+        hosts: dict[str, list[ObjectKey]] = {}
         for one in attachments:
-            hosts.setdefault(one.metadata.labels[HOST_LABEL], []).append(one.metadata.name)
+            hosts.setdefault(one.metadata.labels[HOST_LABEL], []).append((one.kind, one.metadata.name))
         order = {kind.name: position for position, kind in enumerate(KINDS)}
         return SandboxPlan(
             objects=tuple(sorted(objects, key=lambda one: (order[one.kind], one.metadata.name))),
             problems=tuple(sorted(set(self._problems))),
+            networks=_each(objects, NETWORK),
+            routers=_each(objects, ROUTER),
             hosts={host: tuple(sorted(names)) for host, names in sorted(hosts.items())},
             faults=self._faults.active,
         )
@@ -403,6 +410,11 @@ class _Planner:
                 direction=_DIRECTIONS[forwarding.direction],
             )
             yield Mirror(api_version=MIRROR.api_version, kind=MIRROR.name, metadata=self._meta(name), spec=spec)
+
+
+def _each(objects: Sequence[Resource], kind: Kind) -> dict[str, tuple[ObjectKey, ...]]:
+    """Return the objects of a kind, each as all that a part of the topology needs."""
+    return {one.metadata.name: ((kind.name, one.metadata.name),) for one in objects if one.kind == kind.name}
 
 
 def _link_part(link: HostLink) -> Part:

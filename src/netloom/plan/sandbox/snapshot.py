@@ -12,7 +12,7 @@ hosts where there is room. What it did is therefore part of the snapshot.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, NetloomError
 from netloom.model import codec
-from netloom.model.document import Document
+from netloom.model.document import Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.sandbox import Topology
+from netloom.model.kinds.sandbox import HostDocument, Topology
 from netloom.model.registry import SANDBOX
 from netloom.model.schemas.validation import admit
 from netloom.plan.sandbox.names import HOST_LABEL, label_value
@@ -44,30 +44,42 @@ class Snapshot(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checksum: str = ""
 
 
-def take(sandbox: Document, attachments: Iterable[NetworkAttachment]) -> tuple[Snapshot, list[HostLink]]:
+def take(sandbox: Document, objects: Iterable[Resource]) -> tuple[Snapshot, list[HostLink]]:
     """Return the snapshot of a Sandbox, and the links of hosts whose place or MAC address is not known yet.
 
-    `attachments` are those of the Sandbox.
+    `objects` are the NetworkAttachments of the Sandbox, or its HostDocuments.
     """
     metadata = sandbox["metadata"]
     spec: Document = msgspec.json.decode(msgspec.json.encode(sandbox["spec"]))
-    by_link = {(one.metadata.labels.get(HOST_LABEL), ip): one for one in attachments for ip in one.spec.ips}
+    by_link = {(host, ip): (node, mac) for one in objects for host, ip, node, mac in _ends(one)}
     hosts: dict[str, str] = {}
     macs: dict[tuple[str, str], str] = {}
     unknown: list[HostLink] = []
     for link in usable(msgspec.convert(spec["topology"], Topology)).links:
-        found = by_link.get((label_value(link.host), link.ip))
-        if found is None or not found.status.mac:
+        node, mac = by_link.get((label_value(link.host), link.ip), ("", ""))
+        if not mac:
             unknown.append(link)
             continue
-        hosts[link.host] = found.spec.node
-        macs.setdefault((link.host, link.network), found.status.mac)
+        hosts[link.host] = node
+        macs.setdefault((link.host, link.network), mac)
     if hosts:
         spec["placement"] = {**(spec.get("placement") or {}), "hosts": dict(sorted(hosts.items()))}
     if macs:
         spec["macs"] = [{"host": host, "network": net, "mac": mac} for (host, net), mac in sorted(macs.items())]
     made = Snapshot(name=str(metadata["name"]), namespace=str(metadata["namespace"]), spec=spec)
     return msgspec.structs.replace(made, checksum=checksum(made)), unknown
+
+
+def _ends(one: Resource) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the links of hosts in an object: the label of the host, its address, the Node and the MAC address."""
+    if isinstance(one, NetworkAttachment):
+        for ip in one.spec.ips:
+            yield one.metadata.labels.get(HOST_LABEL, ""), ip, one.spec.node, one.status.mac
+    elif isinstance(one, HostDocument):
+        hosts = {space: label_value(host) for host, space in one.spec.hosts.items()}
+        for member in one.spec.document.get("members", ()):
+            for ip in member["addresses"] if member["namespace"] in hosts else ():
+                yield hosts[member["namespace"]], ip.partition("/")[0], one.spec.node, member["mac"]
 
 
 def encode(snapshot: Snapshot) -> str:

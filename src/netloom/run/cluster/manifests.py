@@ -13,8 +13,8 @@ own user, `netloom:node:NAME`, can be limited to its Node by name (`--nodes`).
 The remaining limits are enforced elsewhere. With our own API server, its rules for nodes (front/api/auth/roles.py,
 front/api/admission/node_writes.py) limit an agent's reads and writes to its node. With CRDs,
 ValidatingAdmissionPolicies (run/cluster/node_policies.py) limit its writes to its own Node, RemoteVTEPs and Events, and
-its part of the status of attachments on that node and of what belongs to the BGPSpeakers on it; but it can read
-everything that netloom:node names.
+its part of the status of attachments on that node, of its HostDocuments and of what belongs to the BGPSpeakers on it;
+but it can read everything that netloom:node names.
 """
 
 import base64
@@ -33,6 +33,7 @@ from netloom.model.registry import (
     BGP_SPEAKER,
     EVPN_NETWORK,
     GROUP,
+    HOST_DOCUMENT,
     KINDS,
     NETWORK_ATTACHMENT,
     REMOTE_VTEP,
@@ -49,7 +50,9 @@ PORT = 8480
 READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
 READ_BY_NODES = sorted(kind.plural for kind in KINDS if kind.read_by_nodes)
-STATUSES_OF_NODES = [f"{kind.plural}/status" for kind in (NETWORK_ATTACHMENT, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)]
+STATUSES_OF_NODES = [
+    f"{kind.plural}/status" for kind in (NETWORK_ATTACHMENT, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK, HOST_DOCUMENT)
+]
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""
@@ -217,8 +220,9 @@ def _deployment(server: ServerPlacement) -> list[Document]:
 def _people(*, aggregate_edit: bool) -> list[Document]:
     """Return the roles of people.  Writing includes reading, for a role that is bound alone."""
     own = [kind for kind in KINDS if kind.group == GROUP]
-    written = _rule(sorted(kind.plural for kind in own if kind.namespaced), [*READS, *WRITES])
-    statuses = sorted(f"{kind.plural}/status" for kind in own if kind.namespaced and kind.has_status)
+    people = [kind for kind in own if kind.namespaced and not kind.controllers_only]
+    written = _rule(sorted(kind.plural for kind in people), [*READS, *WRITES])
+    statuses = sorted(f"{kind.plural}/status" for kind in people if kind.has_status)
     return [
         _role("netloom:view", [_rule(sorted(kind.plural for kind in own), READS)], into="view"),
         _role("netloom:edit", [written], into="edit" if aggregate_edit else ""),

@@ -37,6 +37,7 @@ from netloom.model.registry import (
     EVENT,
     EVPN_NETWORK,
     GROUP,
+    HOST_DOCUMENT,
     NETWORK_ATTACHMENT,
     NODE,
     REMOTE_VTEP,
@@ -75,7 +76,7 @@ _OF_AGENT = "'agent of ' + (variables.node == '' ? 'no node' : variables.node) +
 
 def objects() -> list[Document]:
     """Return the policies that limit agents to their own Node, RemoteVTEPs, and parts of statuses."""
-    on_it = _among(_RESOURCE, (NETWORK_ATTACHMENT.plural, BGP_SPEAKER.plural))
+    on_it = _among(_RESOURCE, (NETWORK_ATTACHMENT.plural, BGP_SPEAKER.plural, HOST_DOCUMENT.plural))
     own = (
         f"{_IS_NODES} ? variables.has.?name.orValue('') == variables.node : {_IS_VTEPS}"
         " ? [variables.before, variables.after].all(one, one.?spec.?node.orValue(variables.node) == variables.node)"
@@ -83,7 +84,7 @@ def objects() -> list[Document]:
         f" : {_among(_RESOURCE, (kind.plural for kind in _OF_SPEAKERS))})"
     )
     labels = _unchanged("variables.hadLabels", "variables.hasLabels", f"{_IS_NODES} && key.startsWith('{NODE_LABELS}')")
-    whole = _among(_RESOURCE, (NODE.plural, BGP_PEER.plural))
+    whole = _among(_RESOURCE, (NODE.plural, BGP_PEER.plural, HOST_DOCUMENT.plural))
     status = _unchanged("variables.hadStatus", "variables.hasStatus", "key in variables.ownStatus")
     errors = _unchanged("variables.hadErrors", "variables.hasErrors", "key == 'host'")
     own_condition = "one.type in variables.ownConditions"
@@ -94,8 +95,8 @@ def objects() -> list[Document]:
     creates_vtep = f"{_IS_VTEPS} && oldObject == null"
     owners = "variables.has.?ownerReferences.orValue([]) == variables.had.?ownerReferences.orValue([])"
     rules = {
-        "may write only its own Node and RemoteVTEPs, and the status of attachments on it and of BGPSpeakers that it "
-        "runs": f"({_WRITES} || variables.node != '' && {_IS_VTEPS} && {_IS_DELETE}) && ({own})",
+        "may write only its own Node and RemoteVTEPs, and the status of attachments on it, of its HostDocuments and of "
+        "BGPSpeakers that it runs": f"({_WRITES} || variables.node != '' && {_IS_VTEPS} && {_IS_DELETE}) && ({own})",
         "may not change annotations, finalizers or owners": (
             f"{_IS_DELETE} || {_metadata(('annotations', 'finalizers'))} && ({creates_vtep} || {owners})"
         ),

@@ -17,6 +17,7 @@ from netloom import __version__
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.hooks import ProgramRunner
 from netloom.control.node.host import NodeHost
+from netloom.control.node.host_documents import WORKERS, AppliedOwners, HostDocumentApplier, host_documents_informer
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.node import NodeReconciler
 from netloom.control.node.port_planner import PortPlanner
@@ -24,9 +25,11 @@ from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock, now
+from netloom.control.runtime.controller import Controller
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.manager import Manager
 from netloom.drivers.link.worker import Links
+from netloom.drivers.linux.host import LinuxHost
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.relay.relays import Relays
 from netloom.drivers.shapes import PortRelays
@@ -41,7 +44,7 @@ from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
 from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
 from netloom.run.metrics.metering import MeteredStore
-from netloom.run.node.parts import PARTS, FlowConnection, NodeServices, Part, socket_path
+from netloom.run.node.parts import BACKOFF, PARTS, FlowConnection, NodeServices, Part, socket_path
 from netloom.run.node.settings import check, granted, mappings
 from netloom.run.notify import notify
 from netloom.store.base import Store
@@ -113,8 +116,9 @@ class Agent:
         relays: PortRelays | None = None,
         flows: FlowConnection | None = None,
         programs: ProgramRunner | None = None,
+        linux: AppliedOwners | None = None,
     ) -> None:
-        """Tests pass drivers, a connection for `flows`, and a runner of `programs` of their own."""
+        """Tests pass drivers, a connection for `flows`, and runners of `programs` and of documents of their own."""
         self.settings = settings
         self.store = store
         self.random = random
@@ -129,6 +133,8 @@ class Agent:
         self._client = Client(store)
         self._flows = flows or Connection(socket_path(settings), random=random)
         self._programs = programs or Programs(timeout=settings.exec_timeout)
+        self._linux = linux or LinuxHost(settings.sandbox_state)
+        self._documents: HostDocumentApplier | None = None
 
     @property
     def ready(self) -> bool:
@@ -186,6 +192,7 @@ class Agent:
         await node.register()
         async with asyncio.TaskGroup() as group:
             group.create_task(node.run())
+            group.create_task(self._sandboxes().run())
             await self._prepare(switch, underlay)
             await host.refresh()
             manager = self.manager = self._assemble(switch, host, underlay)
@@ -224,6 +231,35 @@ class Agent:
                 return
             except Unreachable as error:
                 log.info("the switch is not prepared yet: %s", error)
+
+    def _sandboxes(self) -> Manager:
+        """Return what applies HostDocuments: it needs no switch."""
+        documents = host_documents_informer(self.store, self.settings.node, random=self.random)
+        applier = self._documents = HostDocumentApplier(
+            self._client,
+            documents=documents.cache,
+            host=self._linux,
+            grants=granted(self.settings),
+            clock=self._clock,
+            time=asyncio.get_running_loop().time,
+        )
+        controller = Controller(
+            "host-documents",
+            applier.reconcile,
+            random=self.random,
+            all_keys=applier.all_keys,
+            workers=WORKERS,
+            backoff=BACKOFF,
+        )
+        controller.watch(documents, applier.document_changed)
+        return Manager(
+            controllers=[controller],
+            informers=[documents],
+            recorder=Recorder(self.store, AGENT, random=self.random, host=self.settings.node, clock=self._clock),
+            random=self.random,
+            chores=[lambda: applier.tidy(controller.queue.update)],
+            grace=0,
+        )
 
     def _assemble(self, switch: NodeSwitch, host: NodeHost, underlay: str) -> Manager:
         self.links.userspace = switch.userspace
@@ -289,4 +325,11 @@ class Agent:
             found["looked"] = sum(one.succeeded for one in self.manager.controllers)
         for part in self._parts:
             found |= part.numbers()
+        if self._documents is not None:
+            documents = self._documents
+            found |= {
+                "documents_applied": documents.applied,
+                "documents_changes": documents.changes,
+                "documents_failed": documents.failures,
+            }
         return found

@@ -158,6 +158,11 @@ def load(path: str | None = None, context: str | None = None) -> Cluster:
     return _cluster(configs, chosen, str(paths[0]))
 
 
+def is_there() -> bool:
+    """Whether there is a server that `load` finds without being told."""
+    return any(path.exists() for path in _usual_paths()) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Cluster:
     """Return the cluster this pod runs in, as its service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")

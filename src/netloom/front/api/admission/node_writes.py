@@ -41,7 +41,16 @@ from netloom.front.api.auth.roles import Role, is_event_of, roles
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kinds.cluster import NODE_LABELS
-from netloom.model.registry import BGP_PEER, BGP_SPEAKER, EVENT, EVPN_NETWORK, NETWORK_ATTACHMENT, NODE, REMOTE_VTEP
+from netloom.model.registry import (
+    BGP_PEER,
+    BGP_SPEAKER,
+    EVENT,
+    EVPN_NETWORK,
+    HOST_DOCUMENT,
+    NETWORK_ATTACHMENT,
+    NODE,
+    REMOTE_VTEP,
+)
 from netloom.model.values import addresses
 from netloom.store.base import Store
 
@@ -87,7 +96,11 @@ OWN_STATUS: Mapping[Kind, StatusPart] = {
         frozenset(("remoteVTEPs", "remoteMACs", "localMACs", "duplicateMACs")), frozenset(("Advertised",))
     ),
 }
-"""Besides these, a node may write errors.host of an attachment, and the whole status of its Node and its BGPPeers."""
+"""Besides these, a node may write errors.host of an attachment, and the whole status of its Node, its BGPPeers and its
+HostDocuments."""
+
+
+_ON_IT = {NETWORK_ATTACHMENT: "attachments on it", HOST_DOCUMENT: "its own HostDocuments"}
 
 
 def no_deleted(node: str, reference: Document) -> bool:
@@ -118,6 +131,7 @@ class NodeRestriction:
             BGP_SPEAKER: _status,
             BGP_PEER: _status,
             EVPN_NETWORK: _status,
+            HOST_DOCUMENT: _status,
             REMOTE_VTEP: self._remote_vtep,
             EVENT: self._event,
         }
@@ -297,7 +311,7 @@ async def _status(node: str, write: Write, store: Store) -> str:
         return ""  # A node has no right to these: see roles.py.
     old = write.old.document()
     if not await _has(node, kind, old, store):
-        whose = "attachments on it" if kind is NETWORK_ATTACHMENT else f"{kind.name}s of BGPSpeakers that it runs"
+        whose = _ON_IT.get(kind) or f"{kind.name}s of BGPSpeakers that it runs"
         return f"a node may write only the status of {whose}"
     if kind not in OWN_STATUS:
         return ""

@@ -3,16 +3,17 @@
 | role | as written | reads | writes |
 |---|---|---|---|
 | admin | `netloom:admin[:NAMESPACE]` | everything | everything |
-| editor | `netloom:editor[:NAMESPACE]` | everything | netloom.dev's namespaced kinds and Events, but no status |
+| editor | `netloom:editor[:NAMESPACE]` | everything | specs: Events, our namespaced kinds but HostDocument |
 | viewer | `netloom:viewer[:NAMESPACE]` | everything | nothing |
 | node | `netloom:node:NAME` | what its attachments and BGPSpeakers use | its part of them, its Node, its own Events |
 
-With a namespace, "everything" is everything in that namespace, the Namespace itself (get), and the
-CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces; creating the first
-object in a namespace creates the Namespace too (namespaces.py).
+With a namespace, "everything" is everything in that namespace, where HostDocuments are only read, the Namespace itself
+(get), and the CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces;
+creating the first object in a namespace creates the Namespace too (namespaces.py).
 
 Editors write specs. Status is observed state, which only controllers and agents know. Nodes are machines, and Leases
-decide which controller leads: both are for administrators.
+decide which controller leads: both are for administrators. So are HostDocuments, which may name any network namespace
+of a Node and any VNI: the controller of Sandboxes writes them.
 
 The objects that a node may read follow from its attachments and from the BGPSpeakers that it runs (`spec.node`), and
 are those that an agent (`control/node/views.py`) and a speaker (`control/evpn`) watch, no more. A node *extends* the
@@ -30,6 +31,7 @@ Networks that the EVPNNetworks of its speakers name:
 | BGPPeer | of a BGPSpeaker it runs (`spec.speaker=…`) |
 | EVPNNetwork | the same; and of a vxlan Network it has an attachment in, or of one it extends (`spec.network=…`) |
 | RemoteVTEP | its own (`spec.node=NAME`); those of a vxlan Network it has an attachment in (`spec.network=…`) |
+| HostDocument | its own (`spec.node=NAME`) |
 | Event | get only: its own |
 
 A get of a missing object is refused like a get of an object of other nodes: a node learns nothing about other nodes.
@@ -63,6 +65,7 @@ from netloom.model.registry import (
     EVENT,
     EVPN_NETWORK,
     GROUP,
+    HOST_DOCUMENT,
     MIRROR,
     NAMESPACE,
     NETWORK,
@@ -131,6 +134,7 @@ class RoleAuthorizer:
             BGP_PEER: self._reads_peers,
             EVPN_NETWORK: self._reads_evpn_networks,
             REMOTE_VTEP: self._reads_vteps,
+            HOST_DOCUMENT: self._reads_documents,
             EVENT: self._reads_events,
         }
 
@@ -185,7 +189,7 @@ class RoleAuthorizer:
             return what.verb in _OBJECT_WRITES and await self._has_vtep(node, what)
         if what.subresource != "status" or what.verb not in _STATUS_WRITES:
             return False
-        if kind is NETWORK_ATTACHMENT or kind is BGP_SPEAKER:
+        if kind in (NETWORK_ATTACHMENT, BGP_SPEAKER, HOST_DOCUMENT):
             return (await self._spec(kind, what)).get("node") == node
         if kind is BGP_PEER or kind is EVPN_NETWORK:
             return await self._runs(node, what, await self._spec(kind, what))
@@ -221,6 +225,9 @@ class RoleAuthorizer:
 
     async def _reads_speakers(self, node: str, what: Attributes) -> bool:
         return (await self._asked(BGP_SPEAKER, what)).get("node") == node
+
+    async def _reads_documents(self, node: str, what: Attributes) -> bool:
+        return (await self._asked(HOST_DOCUMENT, what)).get("node") == node
 
     async def _reads_peers(self, node: str, what: Attributes) -> bool:
         return await self._runs(node, what, await self._asked(BGP_PEER, what))
@@ -294,6 +301,8 @@ def _in_scope(role: Role, what: Attributes) -> bool:
         return what.verb in READS  # No more than discovery tells every client.
     if what.kind is NAMESPACE and what.verb != Verb.GET:
         return False
+    if what.kind is not None and what.kind.controllers_only and what.verb not in READS:
+        return False
     return role.scope == what.namespace
 
 
@@ -308,7 +317,9 @@ def _viewer(what: Attributes, kind: Kind) -> bool:
 def _editor(what: Attributes, kind: Kind) -> bool:
     if what.verb in READS:
         return True
-    return kind.namespaced and not what.subresource and (kind.group == GROUP or kind is EVENT)
+    if kind.controllers_only or what.subresource:
+        return False
+    return kind.namespaced and (kind.group == GROUP or kind is EVENT)
 
 
 _PEOPLE: Mapping[str, Callable[[Attributes, Kind], bool]] = {"admin": _admin, "editor": _editor, "viewer": _viewer}
