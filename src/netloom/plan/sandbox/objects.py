@@ -7,7 +7,7 @@
     block_internet     SecurityProfile that allows egress to the Sandbox's own blocks only
     gateway            the external gateway of man
     accessible_by_user with false: router policy of man that drops what enters the network through it
-    network_forwarding Mirror for each source
+    network_forwarding Mirror for each source: of the attachment, or, for a router, of the network
     spec.links         Shaping of the attachment, or of the Router's port, both directions
     spec.macs          MAC address of the attachment
     spec.faults        linkDown of attachments and router ports; SecurityProfiles that keep hosts apart
@@ -34,7 +34,16 @@ from netloom.model.kinds.networks import (
     Subnet,
     SubnetSpec,
 )
-from netloom.model.kinds.paths import Direction, Mirror, MirrorDirection, MirrorEnd, MirrorSpec, Place, Shaping
+from netloom.model.kinds.paths import (
+    Direction,
+    Mirror,
+    MirrorDirection,
+    MirrorEnd,
+    MirrorSource,
+    MirrorSpec,
+    Place,
+    Shaping,
+)
 from netloom.model.kinds.paths import ShapingSpec as Shape
 from netloom.model.kinds.policy import (
     EgressRule,
@@ -44,7 +53,7 @@ from netloom.model.kinds.policy import (
     SecurityProfile,
     SecurityProfileSpec,
 )
-from netloom.model.kinds.sandbox import Backend, ForwardingDirection, Placement, Sandbox, SandboxLink
+from netloom.model.kinds.sandbox import Backend, ForwardingDirection, ForwardingPoint, Placement, Sandbox, SandboxLink
 from netloom.model.registry import (
     MIRROR,
     NETWORK,
@@ -102,6 +111,12 @@ _DIRECTIONS = {
     ForwardingDirection.OUT: MirrorDirection.EGRESS,
     ForwardingDirection.BOTH: MirrorDirection.BOTH,
 }
+_TURNED = {
+    MirrorDirection.INGRESS: MirrorDirection.EGRESS,
+    MirrorDirection.EGRESS: MirrorDirection.INGRESS,
+    MirrorDirection.BOTH: MirrorDirection.BOTH,
+}
+"""The same traffic from the point of view of the other end of the link."""
 
 
 def plan_sandbox(sandbox: Sandbox, nodes: Collection[str], placed: Mapping[str, str] | None = None) -> SandboxPlan:
@@ -384,25 +399,47 @@ class _Planner:
             text = f"{at}.destination: host {forwarding.destination.host} has no link to"
             self._problems.append(Problem(INVALID, f"{text} {forwarding.destination.network}"))
             return
-        pairs: dict[Part, tuple[HostLink, HostLink]] = {}
+        target = destination[0]
+        found: dict[Part, tuple[MirrorSource, MirrorDirection]] = {}
         for source in forwarding.sources:
-            found = links.get((source.host, source.network))
-            if found is None:
-                text = f"{at}.sources: host {source.host} has no link to {source.network}: a router has no port to copy"
+            if source.host in {one.name for one in self._parts.routers}:
+                found |= self._mirrored_network(source, target)
+                continue
+            ends = links.get((source.host, source.network))
+            if ends is None:
+                text = f"{at}.sources: {source.host} has no link to {source.network}: name a machine and its network"
                 self._problems.append(Problem(INVALID, text))
                 continue
-            for one in found:
-                if one != destination[0]:
-                    part = Part((one.host, one.network, "to", destination[0].host, destination[0].network), one.ip)
-                    pairs[part] = one, destination[0]
-        for part, name in assign(self._name, pairs).items():
-            source_link, destination_link = pairs[part]
+            for one in ends:
+                if one != target:
+                    part = Part((one.host, one.network, "to", target.host, target.network), one.ip)
+                    end = MirrorSource(attachment=self._attachments[_link_part(one)])
+                    found[part] = end, _DIRECTIONS[forwarding.direction]
+        for part, name in assign(self._name, found).items():
+            end, direction = found[part]
             spec = MirrorSpec(
-                source=MirrorEnd(attachment=self._attachments[_link_part(source_link)]),
-                destination=MirrorEnd(attachment=self._attachments[_link_part(destination_link)]),
-                direction=_DIRECTIONS[forwarding.direction],
+                source=end,
+                destination=MirrorEnd(attachment=self._attachments[_link_part(target)]),
+                direction=direction,
             )
             yield Mirror(api_version=MIRROR.api_version, kind=MIRROR.name, metadata=self._meta(name), spec=spec)
+
+    def _mirrored_network(
+        self, source: ForwardingPoint, target: HostLink
+    ) -> dict[Part, tuple[MirrorSource, MirrorDirection]]:
+        """Return the mirror of a router's link: of its network, for a Router of OVN has no port that could be copied.
+
+        What the router receives, hosts of the network send.
+        """
+        forwarding = self._spec.topology.network_forwarding
+        networks = {name for one in self._parts.routers if one.name == source.host for name, _ in one.networks}
+        if forwarding is None or source.network not in networks:
+            text = f"{source.host} has no link to {source.network}: name one of its networks, other than the WAN"
+            self._problems.append(Problem(INVALID, f"spec.topology.network_forwarding.sources: {text}"))
+            return {}
+        end = MirrorSource(network=self._networks[Part((source.network,))])
+        part = Part((source.network, "to", target.host, target.network), "network")
+        return {part: (end, _TURNED[_DIRECTIONS[forwarding.direction]])}
 
 
 def _link_part(link: HostLink) -> Part:
