@@ -88,6 +88,17 @@ def test_what_a_router_receives_is_copied_to_a_host_on_another_node(deployed: di
             )
 
 
+HOPS = ["10.0.1.1", "100.64.0.2", "100.64.0.6", "10.0.3.2"]
+"""From host1 of the sample `desired` to host2: each of the three networks on the way has a router."""
+
+
+@pytest.mark.lab
+@pytest.mark.ovn
+@pytest.mark.root
+def test_the_hops_of_a_legacy_file_are_those_that_a_trace_shows(deployed: dict[str, Range]) -> None:
+    assert deployed["desired"].hops("host1", "10.0.3.2") == HOPS
+
+
 @pytest.mark.root
 def test_each_pair_of_each_sample_reaches_as_declared_on_linux() -> None:
     with bare_hosts(tuple(NODES)) as hosts:
@@ -111,5 +122,9 @@ def test_each_pair_of_each_sample_reaches_as_declared_on_linux() -> None:
                     blocked.append((here, space, ip))
                     continue
                 wait_until(lambda: here.pings(space, ip), what=f"{ip} to answer to {space}", timeout=60)  # noqa: B023
+        for limit, hop in enumerate(HOPS, 1):
+            argv = ("ping", "-n", "-c1", "-W2", "-t", str(limit), HOPS[-1])
+            shown = where["desired", "desired-host1"].run(*argv, netns="desired-host1", check=False)
+            assert f"rom {hop}" in shown
         assert blocked
         assert [ip for here, space, ip in blocked if here.pings(space, ip, "-W1")] == []

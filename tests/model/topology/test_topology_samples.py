@@ -98,4 +98,5 @@ def without_platform(inventory: Document) -> Document:
         del found["children"]["winrm_nodes"]["vars"][name]
     ours = ("global_sandbox_man_cidr", "global_syslog_destination_port")
     found["vars"] = {name: value for name, value in found["vars"].items() if name in ours}
-    return found
+    kept: Document = found
+    return kept

@@ -1,7 +1,8 @@
 """The objects of a Sandbox: its value and the Nodes in, all objects that must exist out.  Pure.
 
     topology network   Network, Subnet: its gateway is the address of its router
-    routers            Router each, with a port on each of its networks and one on the WAN, and the default route to man
+    routers            Router each, with a port on each of its networks and one on the WAN, the default route to man,
+                       and routes to the networks that it reaches over networks of routers alone
     wan                Network, Subnet, and the Router `man`, with a route to each network through its router
     net_mapping        NetworkAttachment: the first one of a host has the default route
     block_internet     SecurityProfile that allows egress to the Sandbox's own blocks only
@@ -13,7 +14,8 @@
     spec.faults        linkDown of attachments and router ports; SecurityProfiles that keep hosts apart
 
 So packets between networks of one router pass one hop, and three hops between networks of two routers: router, man,
-router. Everything carries the owner reference and the label of the Sandbox.
+router; without man if a network of routers alone joins them (`transit.py`). Everything carries the owner reference and
+the label of the Sandbox.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -80,6 +82,7 @@ from netloom.plan.sandbox.topology import (
     spare_address,
     usable,
 )
+from netloom.plan.sandbox.transit import shortest, ways
 
 BACKEND_UNSUPPORTED = "BackendUnsupported"
 LINK_UNSUPPORTED = "LinkUnsupported"
@@ -220,6 +223,7 @@ class _Planner:
 
     def _router_objects(self) -> Iterator[Router]:
         parts = self._parts
+        between = ways(parts)
         for router in parts.routers:
             ports = [
                 RouterPort(
@@ -227,19 +231,19 @@ class _Planner:
                 )
                 for name, ips in router.networks
             ]
-            routes: tuple[Route, ...] = ()
+            routes = tuple(Route(to=one.to, via=one.via) for one in shortest(between.get(router.name, ())))
             if router.wan and parts.wan_block is not None:
                 ports.append(self._wan_port(router.name, router.wan, parts.wan_block))
                 everything = "::/0" if parts.wan_block.version == 6 else "0.0.0.0/0"
-                routes = (Route(to=everything, via=parts.man),)
+                routes = (*routes, Route(to=everything, via=parts.man))
             spec = RouterSpec(networks=tuple(ports), routes=routes)
             yield self._router(self._routers[Part((router.name,), "router")], spec)
         if parts.man and parts.wan_block is not None:
-            ways, problems = routes_of_man(parts)
+            of_man, problems = routes_of_man(parts)
             self._problems += problems
             spec = RouterSpec(
                 networks=(self._wan_port(MAN, parts.man, parts.wan_block),),
-                routes=tuple(Route(to=to, via=via) for to, via in ways),
+                routes=tuple(Route(to=to, via=via) for to, via in of_man),
                 policies=tuple(self._policies_of_man()),
                 gateway=self._spec.gateway,
             )
