@@ -154,6 +154,11 @@ def test_a_host_has_its_interfaces_in_order_and_its_loopback_up(school: Range) -
     assert "LOOPBACK,UP" in shown("link", "show", "lo")
 
 
+def test_a_host_gets_its_address_and_its_router_by_dhcp(school: Range) -> None:
+    assert probes.lease(school.netns("home"), "eth0") == "10.10.30.5/24 10.10.30.254"
+    assert probes.lease(school.netns("desk"), "eth1").startswith("10.10.50.1/29")
+
+
 def test_a_host_without_internet_sends_to_the_blocks_of_the_sandbox_only(school: Range) -> None:
     network = f"{school.name}-office"
     made = school.world

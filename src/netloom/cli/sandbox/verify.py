@@ -1,25 +1,24 @@
 """The command that verifies the containment of a Sandbox: by its plan, by the live objects, and by real packets.
 
 `plan/sandbox/reachability.py` compares objects with the topology. The probes run on this machine, in the network
-namespaces of the hosts that run here (`netloom.lab.echoes`), and are compared with what the plan lets pass.
+namespaces of the hosts that run here (`probing.py`), and are compared with what the plan lets pass.
 """
 
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import click
 from msgspec import Struct, structs
 
 from netloom.cli.objects import manifests
 from netloom.cli.options import OUTPUT, connectable
-from netloom.cli.sandbox import stored
+from netloom.cli.sandbox import probing, stored
 from netloom.cli.sandbox.files import FILE, NAME, sandbox_of, topology_of
 from netloom.cli.tables import clean
 from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.errors import BadRequest, Forbidden, NotFound
+from netloom.errors import BadRequest, NotFound
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork
@@ -28,35 +27,13 @@ from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kinds.sandbox import Sandbox
 from netloom.model.registry import KINDS
-from netloom.plan.sandbox.monitoring import Check, checks
+from netloom.model.values import addresses
 from netloom.plan.sandbox.names import label_value
 from netloom.plan.sandbox.objects import SandboxPlan, plan_sandbox
-from netloom.plan.sandbox.reachability import Difference, Kind, Verification, cut_pairs, is_of, verify
+from netloom.plan.sandbox.reachability import Difference, Verification, cut_pairs, is_of, verify
 
 LIVE = (Network, Subnet, Router, SecurityProfile, NetworkAttachment, EVPNNetwork)
 """The kinds that decide where packets pass."""
-BLOCKED_ROUNDS = 3
-"""How often a pair that must not reach is tried, after all others."""
-
-
-class Probes(Struct, frozen=True, kw_only=True):
-    """What real packets showed."""
-
-    reached: int = 0
-    blocked: int = 0
-    elsewhere: tuple[str, ...] = ()
-    """Hosts that do not run on this machine."""
-    differences: tuple[Difference, ...] = ()
-
-
-class Monitored(Struct, frozen=True, kw_only=True):
-    """The answer of a monitoring target."""
-
-    target: str
-    source: str
-    """The host that asked."""
-    answer: str
-    """"": as required."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -66,15 +43,24 @@ class Report(Struct, frozen=True, kw_only=True):
     verified: bool
     plan: Verification
     live: Verification | None = None
-    probes: Probes | None = None
-    monitoring: tuple[Monitored, ...] = ()
+    probes: probing.Probes | None = None
+    monitoring: tuple[probing.Monitored, ...] = ()
 
 
 @click.command("verify")
 @click.argument("file", type=FILE, required=False)
 @NAME
 @click.option("--plan-only", is_flag=True, help="Check the plan of FILE only, without a server.")
-@click.option("--probe/--no-probe", "probing", default=True, help="Send packets between the hosts.  [default: probe]")
+@click.option("--probe/--no-probe", default=True, help="Send packets between the hosts.  [default: probe]")
+@click.option(
+    "--outside",
+    default="",
+    metavar="ADDRESS",
+    help="Also probe this address outside.  [default: the gateway's next hop]",
+)
+@click.option(
+    "--as-users", is_flag=True, help="Also send packets as users do, through man, from a temporary machine on the WAN."
+)
 @click.option(
     "--with", "others", multiple=True, type=FILE, metavar="FILE", help="With --plan-only: objects beside the Sandbox."
 )
@@ -93,7 +79,9 @@ def verify_command(
     file: str | None,
     name: str,
     plan_only: bool,
-    probing: bool,
+    probe: bool,
+    outside: str,
+    as_users: bool,
     others: tuple[str, ...],
     rounds: int,
     output: str,
@@ -103,6 +91,10 @@ def verify_command(
     The plan of FILE is compared with the topology, then the live objects of the Sandbox's namespace, then the answers
     to real pings from every host that runs on this machine, which needs root. The exit status is 1 if anything differs.
     """
+    if outside and not addresses.is_ip(outside):
+        raise click.BadParameter("it is no IP address", param_hint="--outside")
+    if (outside or as_users) and (plan_only or not probe):
+        raise click.UsageError("--outside and --as-users need probes.")
     if others and not plan_only:
         raise click.UsageError("--with needs --plan-only: otherwise the objects are read from the server.")
     if plan_only:
@@ -110,7 +102,8 @@ def verify_command(
     else:
         session = connecting()
         try:
-            report = _online(session, file, name, rounds if probing else 0, quiet=output == "json")
+            asked = Asked(rounds=rounds if probe else 0, outside=outside, users=as_users, quiet=output == "json")
+            report = _online(session, file, name, asked)
         finally:
             session.client.close()
     if output == "json":
@@ -156,7 +149,19 @@ def _objects(file: str, namespace: str) -> Iterable[Resource]:
         yield snapshot.value({**one.document, "metadata": metadata}, kind.type)
 
 
-def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet: bool) -> Report:
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which packets to send."""
+
+    rounds: int
+    """How often hosts that must reach each other are tried; 0: no packet is sent."""
+    outside: str
+    """An address outside; "": the next hop of the gateway, if there is one."""
+    users: bool
+    """Whether to send packets as users."""
+    quiet: bool
+
+
+def _online(session: Session, file: str | None, name: str, asked: Asked) -> Report:
     topology = None
     if file is not None:
         topology, reading = topology_of(file)
@@ -177,11 +182,15 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
         cut = cut_pairs(whole, found)
         found = verify(sandbox, plan.objects, cut=cut)
     now = verify(sandbox, objects, plan.objects, cut=cut)
-    if not rounds:
+    if not asked.rounds:
         return _report(sandbox, found, now)
-    here = _here(stored.places(plan.objects), objects, sandbox)
-    probes = _probe(sandbox, found, now, here, rounds, quiet=quiet)
-    return _report(sandbox, found, now, probes, tuple(_monitor(sandbox, found, here)))
+    here = probing.hosts_here(stored.places(plan.objects), objects, sandbox)
+    outside = asked.outside or (sandbox.spec.gateway.next_hop if sandbox.spec.gateway is not None else "")
+    with probing.users(session, sandbox, here) if asked.users else contextlib.nullcontext(probing.Entry()) as entry:
+        probes = probing.probe(
+            sandbox, found, now, here, rounds=asked.rounds, outside=outside, users=entry, quiet=asked.quiet
+        )
+    return _report(sandbox, found, now, probes, tuple(probing.monitor(sandbox, found, here)))
 
 
 def plan_of(session: Session, sandbox: Sandbox, objects: Collection[Resource]) -> SandboxPlan:
@@ -199,8 +208,8 @@ def _report(
     sandbox: Sandbox,
     plan: Verification,
     live: Verification | None = None,
-    probes: Probes | None = None,
-    monitoring: tuple[Monitored, ...] = (),
+    probes: probing.Probes | None = None,
+    monitoring: tuple[probing.Monitored, ...] = (),
 ) -> Report:
     parts = [part for part in (plan, live, probes) if part is not None]
     return Report(
@@ -211,107 +220,6 @@ def _report(
         probes=probes,
         monitoring=monitoring,
     )
-
-
-# Real packets.
-
-
-def _here(places: Mapping[str, NetworkAttachment], objects: Collection[Resource], sandbox: Sandbox) -> dict[str, str]:
-    """Return the network namespaces of the hosts that run on this machine, by host."""
-    labels = {label_value(one.name): one.name for one in sandbox.spec.topology.hosts}
-    plugged = {one.metadata.name for one in objects if isinstance(one, NetworkAttachment)}
-    found = {}
-    for label, place in places.items():
-        path = Path(place.spec.port.netns)
-        if label in labels and place.metadata.name in plugged and path.exists():
-            found[labels[label]] = path.name
-    return found
-
-
-def _probe(
-    sandbox: Sandbox, plan: Verification, live: Verification, here: Mapping[str, str], rounds: int, *, quiet: bool
-) -> Probes:
-    """Ping every address from every host that runs here, and compare the answers with the plan."""
-    from netloom.lab.echoes import Pair, pings  # only where packets are sent
-
-    wanted: dict[bool, dict[Pair, tuple[str, str]]] = {True: {}, False: {}}
-    wrong = {(one.source, one.target): one.kind is Kind.GAP for one in plan.differences}
-    for host, netns in here.items():
-        row = {**plan.matrix[host], **dict.fromkeys(live.strangers, False)}
-        for target, reaches in row.items():
-            declared = wrong.get((host, target), reaches)
-            wanted[declared][Pair(netns, target.rpartition(" ")[2])] = host, target
-    total = len(wanted[True]) + len(wanted[False])
-    hidden = quiet or not sys.stderr.isatty()
-    try:
-        with click.progressbar(length=total, label="Probing", file=sys.stderr, hidden=hidden) as bar:
-            good = pings(wanted[True], rounds=rounds, on_answer=bar.update)
-            # Afterwards, when everything is known everywhere: what does not answer now is blocked.
-            bad = pings(wanted[False], rounds=BLOCKED_ROUNDS)
-            bar.update(total - len(good))
-    except PermissionError:
-        raise Forbidden("probes enter the network namespaces of hosts: run as root, or use --no-probe") from None
-    answered = {wanted[True][pair] for pair in good} | {wanted[False][pair] for pair in bad}
-    differences = [_leak(*wanted[False][pair], live) for pair in bad]
-    differences += [
-        structs.replace(one, reason="it answers a ping")
-        for one in plan.differences
-        if (one.entry, one.target) in answered
-    ]
-    differences += [_gap(*pair, live) for key, pair in wanted[True].items() if key not in good]
-    return Probes(
-        reached=len(good),
-        blocked=len(wanted[False]) - len(bad),
-        elsewhere=tuple(one.name for one in sandbox.spec.topology.hosts if one.name not in here),
-        differences=tuple(sorted(differences)),
-    )
-
-
-def _leak(host: str, target: str, live: Verification) -> Difference:
-    known = next((one for one in live.differences if (one.source, one.target) == (host, target)), None)
-    path = known.path if known is not None else (host, target)
-    return Difference(kind=Kind.LEAK, source=host, target=target, path=path, reason="it answers a ping")
-
-
-def _gap(host: str, target: str, live: Verification) -> Difference:
-    known = next((one for one in live.differences if (one.source, one.target) == (host, target)), None)
-    path, reason = ((host, target), "it does not answer a ping") if known is None else (known.path, known.reason)
-    return Difference(kind=Kind.GAP, source=host, target=target, path=path, reason=reason)
-
-
-def _monitor(sandbox: Sandbox, plan: Verification, here: Mapping[str, str]) -> Iterable[Monitored]:
-    """Yield the answers of the monitoring targets, each asked by a host that reaches it."""
-    for check in checks(sandbox.spec.topology):
-        source = _asker(sandbox, check, plan, here) if check.address else ""
-        if not check.address:
-            answer = "no machine of the topology has this address"
-        elif not source:
-            answer = "no host that runs here reaches it"
-        else:
-            answer = _ask(here[source], check)
-        yield Monitored(target=check.name, source=source, answer=answer)
-
-
-def _asker(sandbox: Sandbox, check: Check, plan: Verification, here: Mapping[str, str]) -> str:
-    """Return a host that runs here and reaches an address: another one, or if there is none the machine itself."""
-    owners = {link.ip: link.host for link in sandbox.spec.topology.net_mappings}
-    owner = owners.get(check.address, "")
-    if owner:
-        shown = f"{owner} {check.address}"
-        return next((one for one in here if plan.matrix[one].get(shown)), owner if owner in here else "")
-    networks = {one.network for one in sandbox.spec.topology.router_mappings if one.ip == check.address}
-    near = {link.host for link in sandbox.spec.topology.net_mappings if link.network in networks}
-    return next((one for one in here if one in near), "")
-
-
-def _ask(netns: str, check: Check) -> str:
-    from netloom.lab import probes  # only where packets are sent
-
-    if check.url:
-        return probes.fetches(netns, check.address, check.port, check.url, check.text)
-    if check.port:
-        return probes.connects(netns, check.address, check.port)
-    return "" if probes.ping(netns, check.address) else "no answer"
 
 
 # Words.
@@ -329,6 +237,7 @@ def _lines(report: Report) -> Iterable[str]:
     if probes is not None:
         yield f"probes: {_counts(probes.reached, probes.blocked)}{_count_differences(probes.differences, 0)}"
         yield from _differences(probes.differences, seen)
+        yield from probes.notes
         if probes.elsewhere:
             some = ", ".join(probes.elsewhere[: stored.SHOWN]) + ", ..." * (len(probes.elsewhere) > stored.SHOWN)
             yield f"  not probed from {some}, which do not run here: run this command on their Nodes as well"

@@ -133,6 +133,12 @@ def plan_sandbox(sandbox: Sandbox, nodes: Collection[str], placed: Mapping[str, 
     return _Planner(sandbox, nodes, placed or {}).plan()
 
 
+def wan_network(sandbox: Sandbox) -> str:
+    """Return the Network that is the WAN of a Sandbox, or "" if it has none."""
+    planner = _Planner(sandbox, (), {})
+    return planner.wan_name
+
+
 class _Planner:
     """The parts of one plan."""
 
@@ -160,6 +166,11 @@ class _Planner:
         self._macs = {ends[end]: mac for end, mac in macs.items() if end in ends}
         self._faults = plan_faults(sandbox.spec.faults, parts)
         self._problems += self._faults.problems
+
+    @property
+    def wan_name(self) -> str:
+        """The Network of the WAN; "": there is none."""
+        return self._networks.get(self._wan, "")
 
     def plan(self) -> SandboxPlan:
         """Return the plan."""
