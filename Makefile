@@ -12,6 +12,7 @@ ETCD_NEWER := 3.5.35 3.7.3
 PYTHON := 3.13
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
+KILLS ?= 50
 WORKERS ?= 2# concurrent test processes; each may start its own etcd and kube-apiserver
 ARGS ?=# additional arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
@@ -56,6 +57,10 @@ test-versions: test-setup kubectl-old  ## run the tests against other versions o
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
 	@$(MAKE) --no-print-directory test-uvicorn test-python
+
+.PHONY: test-kills
+test-kills: test-setup  ## kill controller and agents while Sandboxes are deployed and removed, 50 times (or KILLS=N)
+	@NETLOOM_TEST_KILLS=$(KILLS) $(PYTEST) -n0 tests/lab/test_sandbox_kills.py $(ARGS)
 
 .PHONY: test-vm
 test-vm: setup  ## run the tests that need a kernel with netem, in a virtual machine

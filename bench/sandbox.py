@@ -1,7 +1,9 @@
-"""A sandbox of 20 hosts, 5 networks and 2 routers on three nodes: from the request until all pairs ping.
+"""A sandbox of 20 hosts, 5 networks and 2 routers on three nodes: from the command until all pairs ping.
 
-The reference is mininet with the same topology on one machine, alternately in the same run; the same prober pings both,
-and mininet's own way to ping is shown beside it. Then 50 copies with the same addresses, which must not see each other,
+The reference is mininet with the same topology on one machine, alternately in the same run. Both clocks start when a
+program starts that reads the topology of a file: `netloom sandbox apply`, which verifies it first, and a script that
+imports mininet. The same prober pings both, and mininet's own way to ping is shown beside it. All else is measured from
+the request to the API. Then 50 copies with the same addresses, which must not see each other,
 and the change of one link of one of them, while all copies ping.
 """
 
@@ -13,6 +15,7 @@ import socket
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -81,11 +84,13 @@ def _many_neighbours() -> Iterator[None]:
 async def measure(lab: Lab, folder: Path) -> list[Row]:
     """Measure in a lab that is up."""
     async with _api(lab) as store:
-        mine, theirs, own_way = list[float](), list[float](), list[float]()
+        mine, commanded, theirs, own_way = list[float](), list[float](), list[float](), list[float]()
         for turn in range(TURNS):  # Alternately, and the best of each: other load on this machine affects both.
             name = f"s{lab.layout.id}t{turn}"
             mine.append(await _deployed(store, [name]))
             await _removed(store, [name])
+            commanded.append(await asyncio.to_thread(_applied, lab, folder, f"{name}a"))
+            await _removed(store, [f"{name}a"])
             alone, pinged = _in_mininet(folder)
             theirs.append(alone)
             own_way.append(pinged)
@@ -97,8 +102,9 @@ async def measure(lab: Lab, folder: Path) -> list[Row]:
         another = await _deployed(store, [f"s{lab.layout.id}more"])
         await _removed(store, [*names, f"s{lab.layout.id}more"])
     return [
-        Row("applied until all 380 pairs ping", one, "s", min(theirs), 1.0, more_is_better=False),
-        Row("  and mininet with its own pings", one, "s", min(own_way), 1.0, more_is_better=False),
+        Row("command until all 380 pairs ping", min(commanded), "s", min(theirs), 1.0, more_is_better=False),
+        Row("  and mininet with its own pings", min(commanded), "s", min(own_way), 1.0, more_is_better=False),
+        Row("  from the request to the API on", one, "s", min(theirs), 1.0, more_is_better=False),
         Row("planning, of that time", _planning() / one * 100, "%", None, 1.0, more_is_better=False),
         Row(
             f"{COPIES} copies, all isolated; beside {COPIES} times one",
@@ -180,6 +186,18 @@ async def _deployed(store: KubeStore, names: Sequence[str]) -> float:
     await watch.close()
     spaces = _spaces(names)
     await asyncio.to_thread(_all_ping, spaces)
+    return time.perf_counter() - began
+
+
+def _applied(lab: Lab, folder: Path, name: str) -> float:
+    """Deploy a Sandbox by the command; return how long it took until all its pairs ping, in seconds."""
+    file = folder / "sandbox.json"
+    file.write_text(json.dumps(_sandbox(name)))
+    program = str(Path(sys.executable).with_name("netloom"))
+    argv = [program, "--kubeconfig", str(lab.kubeconfig), "sandbox", "apply", str(file)]
+    began = time.perf_counter()
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+    _all_ping(_spaces([name]))
     return time.perf_counter() - began
 
 

@@ -38,8 +38,8 @@ def test_valid_files_are_named_with_their_format() -> None:
     assert result.return_value == 0
     assert result.stdout.splitlines() == [
         "good.yml: valid topology: 2 hosts, 2 routers, 2 networks",
-        "good.json: valid sandbox-json: 2 hosts, 1 router, 2 networks",
-        "good.sql: valid kypodb: 1 host, 1 router, 2 networks",
+        "good.json: valid sandbox-json: 2 hosts, 2 routers, 3 networks",
+        "good.sql: valid kypodb: 1 host, 2 routers, 3 networks",
         "good.conf: valid ssh-config: 3 machines",
         "good-containers.yml: valid containers",
         "-: valid topology: 2 hosts, 2 routers, 2 networks",

@@ -22,6 +22,7 @@ from netloom.plan.problem import ProblemError
 from tests.support.ovn import OVS_SHARE, Database, run
 from tests.support.process import scratch
 
+ONE = frozenset(("one",))
 PLAN = PortPlan(
     uid="u1", namespace="ns1", name="a", type=PortType.INTERNAL, device="nl1", inner="nl1", netns="",
     mac="02:00:00:00:00:09", mtu=1442, addresses=("10.0.0.9/24", "fd00::9/64"),
@@ -159,7 +160,8 @@ def test_mirrors_are_made_changed_and_removed_and_others_stay(database: Database
             database, "--", "--id=@m", "create", "mirror", "name=theirs", "--", "set", "bridge", "br-int", "mirrors=@m"
         )
         mirrors = Mirrors(switch)
-        plan = MirrorPlan("one", "two", sent=True, received=True)
+        plan = MirrorPlan(destination="two", sent=ONE, received=ONE)
+        waits = replace(plan, destination="absent")
 
         def stirred() -> bool:
             tap = switch.interface("two")
@@ -168,11 +170,13 @@ def test_mirrors_are_made_changed_and_removed_and_others_stay(database: Database
             assert port is not None
             return port.protected
 
-        assert await mirrors.apply("ns1", {"m": plan, "waits": MirrorPlan("one", "absent", True, True)}) == 1
+        assert await mirrors.apply("ns1", {"m": plan, "waits": waits}) == 1
         assert stirred()
         assert await mirrors.apply("ns1", {"m": plan}) == 0
         assert stirred()
-        assert await mirrors.apply("ns1", {"m": MirrorPlan("one", "two", sent=True, received=False)}) == 1
+        more = replace(plan, sent=frozenset(("one", "absent")))
+        assert await mirrors.apply("ns1", {"m": more}) == 0, "a source that is not there yet"
+        assert await mirrors.apply("ns1", {"m": replace(plan, received=frozenset())}) == 1
         assert not stirred()
         assert await mirrors.apply("ns2", {}) == 0
         assert mirrors.namespaces() == {"ns1"}
@@ -188,7 +192,7 @@ def test_mirrors_are_made_changed_and_removed_and_others_stay(database: Database
 def test_the_gre_port_of_a_mirror_comes_and_goes_with_it_and_serves_no_other(database: Database) -> None:
     def through(remote: str) -> MirrorPlan:
         port = GrePort("mirror_0000000a", {"local_ip": "192.0.2.1", "remote_ip": remote, "key": "10"})
-        return MirrorPlan("one", port.name, sent=True, received=True, tunnel=port)
+        return MirrorPlan(destination=port.name, sent=ONE, received=ONE, tunnels=(port,))
 
     async def main(switch: Vswitch) -> None:
         await prepare(switch, TOLD)

@@ -61,7 +61,7 @@ def test_a_tap_on_another_node_gets_copies_through_a_tunnel_that_goes_with_the_m
 
     mirrors.put("Mirror", "far", {"source": {"attachment": "source"}, "destination": {"attachment": "tap-far"}})
     mirrors.becomes("mirror", "far", "True", "Programmed")
-    way = mirrors.get("mirror", "far")["status"]["tunnel"]
+    [way] = mirrors.get("mirror", "far")["status"]["tunnels"]
     assert (way["sourceIP"], way["destinationIP"]) == (lab.underlay_ip("n1"), lab.underlay_ip("n2"))
     wait_until(lambda: tunnels() == [f"mirror_{way['key']:08x}"] * 2, what="the tunnel")
     for family in (4, 6):

@@ -154,6 +154,11 @@ def test_a_host_has_its_interfaces_in_order_and_its_loopback_up(school: Range) -
     assert "LOOPBACK,UP" in shown("link", "show", "lo")
 
 
+def test_a_host_gets_its_address_and_its_router_by_dhcp(school: Range) -> None:
+    assert probes.lease(school.netns("home"), "eth0") == "10.10.30.5/24 10.10.30.254"
+    assert probes.lease(school.netns("desk"), "eth1").startswith("10.10.50.1/29")
+
+
 def test_a_host_without_internet_sends_to_the_blocks_of_the_sandbox_only(school: Range) -> None:
     network = f"{school.name}-office"
     made = school.world
@@ -250,7 +255,11 @@ def test_a_lab_that_ends_takes_its_hosts_along() -> None:
 
 def test_links_have_their_quality_and_traffic_is_copied(lab: Lab) -> None:
     forwarding = {
-        "sources": [{"host": "server", "network": "office"}, {"host": "home", "network": "homes"}],
+        "sources": [
+            {"host": "server", "network": "office"},
+            {"host": "home", "network": "homes"},
+            {"host": "office-router", "network": "office"},
+        ],
         "destination": {"host": "vault", "network": "tap"},
         "direction": "both",
     }
@@ -264,7 +273,8 @@ def test_links_have_their_quality_and_traffic_is_copied(lab: Lab) -> None:
         made.put(watched, links=[{"host": "desk", "network": "office", "rate": "2mbit"}])
         made.world.becomes("sandbox", made.name, "True", "Ready")
         mirrors = json.loads(made.world.cli("get", "mirrors", "-o", "json").out)["items"]
-        assert sorted("tunnel" in one["status"] for one in mirrors) == [False, True]  # `home` is on another node.
+        # `home`, and `desk` in the network of the router, are on other nodes.
+        assert sorted("tunnels" in one["status"] for one in mirrors) == [False, True, True]
         with capturing(made.netns("vault"), "eth1") as wire:
             way = (ADDRESSES["desk"], ADDRESSES["server"])
             wait_until(
@@ -276,5 +286,10 @@ def test_links_have_their_quality_and_traffic_is_copied(lab: Lab) -> None:
                 lambda: made.ping("home", way[1]) and len(pings(wire, *way)) > 1,
                 what="copies from both nodes",
             )
+            for way in ((ADDRESSES["desk"], ADDRESSES["vault"]), (ADDRESSES["vault"], ADDRESSES["desk"])):
+                wait_until(
+                    lambda: made.ping("desk", ADDRESSES["vault"]) and pings(wire, *way),  # noqa: B023
+                    what="copies of what passes the router, both ways",
+                )
         with probes.iperf_server(made.netns("server")):
             assert 0.2 < probes.megabits(made.netns("desk"), ADDRESSES["server"]) < 4

@@ -1,4 +1,4 @@
-"""kill -9 of the controller and of agents while a Sandbox is deployed, and while it is removed.
+"""kill -9 of the controller and of an agent while a Sandbox is deployed, and while it is removed.
 
 Each time it is deployed in the end, with all hosts that reach each other as declared, and of a removed one nothing
 remains. `netloom doctor` finds nothing after all of it. Rounds: NETLOOM_TEST_KILLS.
@@ -28,9 +28,9 @@ pytestmark = [
     pytest.mark.timeout(300 + 60 * ROUNDS),
 ]
 
-VICTIMS = ("serve", "agent-n1", "agent-n2", "agent-n3")
+CONTROLLER, AGENTS = "serve", ("agent-n1", "agent-n2", "agent-n3")
 LONGEST = 0.6
-"""The kill comes at most so long after the change, in seconds: about as long as that takes when nothing is killed."""
+"""The kills come at most so long after the change, in seconds: about as long as that takes when nothing is killed."""
 UNREACHABLE = {"home", "vault"}
 
 log = logging.getLogger(__name__)
@@ -63,12 +63,19 @@ def _deploy_and_remove(made: Range, random: Random) -> None:
 
 
 def _kill(lab: Lab, random: Random) -> None:
-    """Kill one process, some time from now, and return when it runs again."""
-    name = random.choice(VICTIMS)
-    time.sleep(random.uniform(0, LONGEST))
-    before = lab.kill(name)
-    log.info("%s was killed", name)
-    wait_until(lambda: lab.pid(name) not in (0, before) and labs.is_ready(lab, name), what=f"{name} to be back")
+    """Kill the controller and an agent, each some time from now, and return when both run again."""
+    times = sorted((random.uniform(0, LONGEST), name) for name in (CONTROLLER, random.choice(AGENTS)))
+    before: dict[str, int] = {}
+    begun = time.monotonic()
+    for at, name in times:
+        time.sleep(max(0.0, begun + at - time.monotonic()))
+        before[name] = lab.kill(name)
+        log.info("%s was killed", name)
+    for name, pid in before.items():
+        wait_until(
+            lambda: lab.pid(name) not in (0, pid) and labs.is_ready(lab, name),  # noqa: B023
+            what=f"{name} to be back",
+        )
 
 
 def _objects(made: Range) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from netloom.lab import Lab, probes
 from tests.lab.test_sandbox import ADDRESSES, PLACEMENT, TOPOLOGY, Range
+from tests.lab.test_sandbox_verify import verified
 from tests.lab.worlds import document, world
 from tests.support.process import wait_until
 
@@ -32,6 +33,19 @@ def test_hosts_reach_the_outside_through_man_unless_they_must_not(lab: Lab) -> N
         assert not found.ping("server", OUTSIDE), "its Internet is blocked"
         assert not found.ping("vault", OUTSIDE), "nothing enters its network through man, also no answer"
         assert not probes.ping(lab.netns("outside"), ADDRESSES["desk"])
+        # The same by verify, which also sends packets as users do.
+        code, told = verified(found, "--outside", OUTSIDE, "--as-users")
+        assert code == 0, told["probes"]
+        outside = {host: reaches for host, reaches in told["plan"]["outside"].items() if reaches}
+        assert set(outside) == {"desk", "home"}
+        rows = told["plan"]["matrix"].values()
+        assert told["probes"]["reached"] == sum(value for row in rows for value in row.values()) + len(outside)
+        assert told["probes"]["notes"] == []
+        code, told = verified(found, "--outside", "192.0.2.250")
+        assert (code, told["probes"]["notes"]) == (
+            0,
+            ["  outside: 192.0.2.250 answers nobody: name an address that does with --outside"],
+        )
         found.put(topology)  # Without a gateway there is no way out.
         found.ready()
         wait_until(lambda: not found.ping("desk", OUTSIDE), what="the way out to be closed")

@@ -144,6 +144,31 @@ def test_a_leaky_topology_is_caught_by_its_plan_and_by_probes(school: Range, tmp
     assert paths(found["plan"]) == paths(found["probes"]) == [leak]
 
 
+def test_a_leak_that_is_deployed_all_the_same_is_caught_by_the_plan_and_by_real_packets(
+    school: Range, tmp_path: Path
+) -> None:
+    """One mapping of a router too many joins `store`, which is not accessible by users, with the homes."""
+    name = f"{school.name}-leaky"
+    mapping = {"router": "home-router", "network": "store", "ip": "10.10.40.254"}
+    leaky, meant = tmp_path / "leaky.json", tmp_path / "meant.json"
+    leaky.write_text(json.dumps({**TOPOLOGY, "router_mappings": [*TOPOLOGY["router_mappings"], mapping]}))
+    meant.write_text(json.dumps(TOPOLOGY))
+    made = Range(school.world, name)
+    # What is deployed says that they are joined. What was meant does not, and names the way.
+    made.world.cli("sandbox", "apply", str(leaky), "--name", name, "--run", "--no-verify")
+    try:
+        made.ready()
+        made.reaches("home", ADDRESSES["vault"])
+        answer = made.world.cli("sandbox", "verify", str(meant), "--name", name, "-o", "json", check=False)
+        found = json.loads(answer.out)
+        assert (answer.rc, found["verified"]) == (1, False)
+        leak = f"home {ADDRESSES['home']} -> router home-router -> vault {ADDRESSES['vault']}"
+        assert leak in paths(found["live"])
+        assert leak in paths(found["probes"])
+    finally:
+        made.world.delete(f"sandbox/{name}")
+
+
 def test_pings_of_many_pairs_tell_who_answers(school: Range) -> None:
     good = {Pair(school.netns("desk"), ADDRESSES["server"]), Pair(school.netns("desk"), ADDRESSES["home"])}
     bad = {Pair(school.netns("desk"), "10.10.20.77"), Pair(school.netns("vault"), ADDRESSES["home"])}

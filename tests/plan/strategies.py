@@ -166,6 +166,7 @@ MIRROR_SPECS = st.sampled_from(
         for direction in ("both", "ingress")
         if one != other
     ]
+    + [{"source": {"network": "red"}, "destination": {"attachment": "a"}}]
 )
 
 

@@ -1,11 +1,13 @@
 """Mirrors: what stands in the way of one, and that it is gone when it is."""
 
+from collections.abc import Callable, Collection
+
 import msgspec
 
 from netloom.model.kinds.paths import Mirror, MirrorStatus, MirrorTunnel
 from netloom.plan import names
 from netloom.plan.node.mirrors import GrePort, MirrorPlan, plan_mirrors
-from netloom.plan.ovn.layer2.mirrors import rerouted, tunnel_of
+from netloom.plan.ovn.layer2.mirrors import rerouted, tunnels_of
 from netloom.plan.problem import Unit
 from netloom.plan.world.world import Port
 from tests.plan.planning import planned, resources
@@ -54,34 +56,70 @@ def test_a_mirror_heals_when_its_ends_are_there_and_together() -> None:
     assert not any(unit == UNIT for unit in planner.desired.of.values())
 
 
+def by_name(names: Collection[str] = ()) -> Callable[[str, str], str]:
+    """Return the devices of the attachments of a node."""
+    return lambda _, name: f"dev-{name}" if name in names else ""
+
+
+def nothing(*_: str) -> Collection[str]:
+    return ()
+
+
 def test_between_nodes_copies_take_a_tunnel_that_both_nodes_plan_alike() -> None:
     planner = planned(MIRROR, A)
     planner.put(msgspec.structs.replace(TAP, node="n2"))
     [mirror] = [one for one in resources(MIRROR) if isinstance(one, Mirror)]
-    assert tunnel_of(planner.world, mirror) is None
+    assert tunnels_of(planner.world, mirror) == ()
     for node in NODES:
         planner.put(node)
-    way = tunnel_of(planner.world, mirror)
-    assert way is not None
+    [way] = tunnels_of(planner.world, mirror)
     assert (way.source_ip, way.destination_ip) == ("192.0.2.1", "192.0.2.2")
     assert rerouted(planner.world, ["default"], nodes=False) == {UNIT} == rerouted(planner.world, [], nodes=True)
-    mirror = msgspec.structs.replace(mirror, status=MirrorStatus(tunnel=way))
-
-    def planned_with(mine: str) -> dict[Unit, MirrorPlan]:
-        return plan_mirrors([mirror], lambda _, name: f"dev-{name}" if name == mine else "")
-
-    there, here = planned_with("a"), planned_with("tap")
+    mirror = msgspec.structs.replace(mirror, status=MirrorStatus(tunnels=(way,)))
+    there = plan_mirrors([mirror], "192.0.2.1", by_name(["a"]), nothing)
+    here = plan_mirrors([mirror], "192.0.2.2", by_name(["tap"]), nothing)
     gre, key = f"mirror_{way.key:08x}", str(way.key)
-    options = {"local_ip": "192.0.2.1", "remote_ip": "192.0.2.2", "key": key}
-    assert there[UNIT] == MirrorPlan("dev-a", gre, True, True, GrePort(gre, options))
-    options = {"local_ip": "192.0.2.2", "remote_ip": "192.0.2.1", "key": key}
-    assert here[UNIT] == MirrorPlan(gre, "dev-tap", True, False, GrePort(gre, options))
-    assert plan_mirrors([mirror], lambda *_: "") == {}
-    both = plan_mirrors([mirror], lambda _, name: name)
-    assert both[UNIT] == MirrorPlan("a", "tap", True, True)
+    port = GrePort(gre, {"local_ip": "192.0.2.1", "remote_ip": "192.0.2.2", "key": key})
+    ends = frozenset(("dev-a",))
+    assert there[UNIT] == MirrorPlan(destination=gre, sent=ends, received=ends, tunnels=(port,))
+    port = GrePort(gre, {"local_ip": "192.0.2.2", "remote_ip": "192.0.2.1", "key": key})
+    assert here[UNIT] == MirrorPlan(destination="dev-tap", sent=frozenset((gre,)), tunnels=(port,))
+    assert plan_mirrors([mirror], "192.0.2.3", by_name(), nothing) == {}
+    planner.put(TAP)
+    assert tunnels_of(planner.world, mirror) == ()
+    mirror = msgspec.structs.replace(mirror, status=MirrorStatus())
+    both = plan_mirrors([mirror], "192.0.2.1", by_name(["a", "tap"]), nothing)
+    assert both[UNIT] == MirrorPlan(destination="dev-tap", sent=ends, received=ends)
+
+
+def test_a_network_is_copied_at_its_ports_on_each_node_but_the_destination() -> None:
+    text = MIRROR.replace("{attachment: a}", "{network: blue}")
+    planner = planned(text, TAP)
+    [mirror] = [one for one in resources(text) if isinstance(one, Mirror)]
+    planner.flush()
+    assert [one.reason for one in planner.desired.problems[UNIT]] == ["NetworkMissing"]
+    for one in resources("{kind: Network, metadata: {name: blue}, spec: {}}"):
+        planner.put(one)
+    for node in NODES:
+        planner.put(node)
+    planner.put(A)
+    planner.put(msgspec.structs.replace(A, name="b", node="n2"))
+    planner.put(msgspec.structs.replace(A, name="c", node="n3"))
+    planner.flush()
+    [problem] = planner.desired.problems[UNIT]
+    assert problem.message == "spec.source.network: c is on Node n3, which does not exist: start its agent"
+    [way] = tunnels_of(planner.world, mirror)
+    assert (way.source_ip, way.destination_ip) == ("192.0.2.2", "192.0.2.1")
+    mirror = msgspec.structs.replace(mirror, status=MirrorStatus(tunnels=(way,)))
+    gre = f"mirror_{way.key:08x}"
+    here = plan_mirrors([mirror], "192.0.2.1", by_name(["tap"]), lambda *_: ["dev-a", "dev-tap"])[UNIT]
+    assert (here.destination, set(here.sent), set(here.received)) == ("dev-tap", {"dev-a", gre}, {"dev-a"})
+    there = plan_mirrors([mirror], "192.0.2.2", by_name(), lambda *_: ["dev-b"])[UNIT]
+    assert (there.destination, set(there.sent), set(there.received)) == (gre, {"dev-b"}, {"dev-b"})
+    assert plan_mirrors([mirror], "192.0.2.3", by_name(), lambda *_: ["dev-c"]) == {}, "no way from there"
 
 
 def test_mirrors_have_keys_of_their_own() -> None:
-    keys = {names.mirror_key("default", f"m{number}") for number in range(1000)}
+    keys = {names.mirror_key("default", f"m{number}", f"n{node}") for number in range(500) for node in (1, 2)}
     assert len(keys) == 1000
     assert MirrorTunnel(key=max(keys), source_ip="192.0.2.1", destination_ip="192.0.2.2").key < 1 << 32

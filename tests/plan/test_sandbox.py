@@ -246,6 +246,17 @@ def test_forwarding_is_a_mirror(hosts: dict[str, str]) -> None:
     assert plan.problems == ()
 
 
+def test_forwarding_from_a_router_is_a_mirror_of_its_network_from_the_other_point_of_view() -> None:
+    sources = [{"host": "server-router", "network": "server-switch"}, {"host": "home-router", "network": "wan"}]
+    plan = planned(edited(network_forwarding={**FORWARDING, "sources": sources}))
+    (mirror,) = of(plan, Mirror).values()
+    assert (mirror.spec.source.network, mirror.spec.direction) == ("s1-server-switch", "egress")
+    assert [one.message for one in plan.problems] == [
+        "spec.topology.network_forwarding.sources: home-router has no link to wan: name one of its networks, other "
+        "than the WAN"
+    ]
+
+
 def test_hosts_are_placed_as_declared_and_the_others_are_spread() -> None:
     hosts = [{"name": f"h{n}"} for n in range(6)]
     links = [{"host": f"h{n}", "network": "lan", "ip": f"10.0.0.{n + 10}"} for n in range(6)]
@@ -450,15 +461,6 @@ def test_a_network_that_the_wan_cannot_carry_is_named() -> None:
         " address family"
     ]
     assert len(of(plan, Router)["s1-man"].spec.routes) == 2
-
-
-def test_a_router_is_no_source_of_copies() -> None:
-    forwarding = {**FORWARDING, "sources": [{"host": "home-router", "network": "home-switch"}]}
-    plan = planned(edited(network_forwarding=forwarding), placement={"default": "n1"})
-    assert messages(plan) == [
-        "spec.topology.network_forwarding.sources: host home-router has no link to home-switch: a router has no port to"
-        " copy"
-    ]
 
 
 def test_limits_of_a_router_are_problems() -> None:

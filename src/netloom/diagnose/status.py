@@ -316,7 +316,9 @@ def _shaping(one: Shaping) -> Item:
 
 
 def _mirror(one: Mirror) -> Item:
-    way = f"copies {one.spec.source.attachment} to {one.spec.destination.attachment}"
+    source = one.spec.source
+    what = f"network {source.network}" if source.network else source.attachment
+    way = f"copies {what} to {one.spec.destination.attachment}"
     return _item(one, way, one.spec.direction.value)
 
 

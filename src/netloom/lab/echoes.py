@@ -48,7 +48,8 @@ class _Pinger:
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._pairs = list(dict.fromkeys(pairs))
-        self._ident = os.getpid() & 0xFFFF
+        self._idents: dict[str, int] = {}
+        """The identifier of each namespace's requests: a router that translates addresses tells them apart by it."""
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._by_socket: dict[int, tuple[socket.socket, str]] = {}
         self._poll = select.poll()
@@ -57,6 +58,7 @@ class _Pinger:
         try:
             for pair in self._pairs:
                 counts[pair.netns] = self._numbers[pair] = counts.get(pair.netns, 0) + 1
+                self._idents.setdefault(pair.netns, (os.getpid() + len(self._idents)) & 0xFFFF)
                 self._open(pair.netns, _family(pair.address))
         except BaseException:
             self.close()
@@ -95,7 +97,7 @@ class _Pinger:
 
     def _send(self, pair: Pair) -> None:
         family = _family(pair.address)
-        fields = (_REQUEST[family], 0, self._ident, self._numbers[pair])
+        fields = (_REQUEST[family], 0, self._idents[pair.netns], self._numbers[pair])
         # The kernel computes the checksum of ICMPv6.
         check = 0 if family == socket.AF_INET6 else _checksum(_packet(*fields, 0))
         # No route, or a neighbour that does not answer: no answer.
@@ -112,19 +114,20 @@ class _Pinger:
                     data, (sender, *_) = made.recvfrom(2048)
                 except OSError:  # Nothing more, or an ICMP error for something that was sent.
                     break
-                number = self._answer(made.family, data)
+                number = _answer(made.family, data, self._idents[netns])
                 pair = Pair(netns, sender.partition("%")[0])
                 if number is not None and self._numbers.get(pair) == number:
                     found.add(pair)
         return len(found) - before
 
-    def _answer(self, family: int, data: bytes) -> int | None:
-        """Return the number of the request that a packet answers."""
-        start = (data[0] & 15) * 4 if family == socket.AF_INET else 0
-        if len(data) < start + _HEADER.size:
-            return None
-        kind, _, _, ident, number = _HEADER.unpack_from(data, start)
-        return number if kind == _REPLY[family] and ident == self._ident else None
+
+def _answer(family: int, data: bytes, wanted: int) -> int | None:
+    """Return the number of the request with this identifier that a packet answers."""
+    start = (data[0] & 15) * 4 if family == socket.AF_INET else 0
+    if len(data) < start + _HEADER.size:
+        return None
+    kind, _, _, ident, number = _HEADER.unpack_from(data, start)
+    return number if kind == _REPLY[family] and ident == wanted else None
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -53,13 +53,13 @@ def symbol(kind: str, *parts: str) -> str:
     return f"nl_{kind}_{digest}"
 
 
-def mirror_key(namespace: str, mirror: str) -> int:
-    """Return the GRE key of a Mirror between nodes."""
-    return int.from_bytes(blake2s(f"{namespace}/{mirror}".encode(), digest_size=4).digest(), "big")
+def mirror_key(namespace: str, mirror: str, node: str) -> int:
+    """Return the GRE key of a Mirror's copies from a node."""
+    return int.from_bytes(blake2s(f"{namespace}/{mirror}/{node}".encode(), digest_size=4).digest(), "big")
 
 
 def mirror_tunnel(key: int) -> str:
-    """Return the name of the GRE port of a Mirror, on both nodes."""
+    """Return the name of the GRE port with this key, on both nodes."""
     return f"mirror_{key:08x}"
 
 

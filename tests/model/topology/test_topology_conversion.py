@@ -3,13 +3,20 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netloom.model.document import Document, Json
 from netloom.model.kinds.sandbox import Placement, SandboxLink, Topology, TopologyHost
 from netloom.model.topology import legacy, ssh_config
 from netloom.model.topology.reading import Format, Reading, read
+from netloom.plan.linux.documents import METRIC, plan_documents
+from netloom.plan.sandbox.declared import Declared
+from netloom.plan.sandbox.transit import next_hops
+from tests.model.topology.samples import FOLDER
+from tests.plan.test_sandbox import sandbox
 
 VALID = Path(__file__).parent / "valid"
 
@@ -24,12 +31,17 @@ def links(topology: Topology | None) -> tuple[list[tuple[str, str, str]], list[t
     return hosts, [(one.router, one.network, one.ip) for one in topology.router_mappings]
 
 
-def test_a_sandbox_json_becomes_a_topology_with_one_router_for_joined_networks() -> None:
+def test_a_sandbox_json_becomes_a_topology_with_a_router_for_each_network_and_a_cable_for_each_route() -> None:
     found = reading("good.json")
     assert found.format is Format.LEGACY
     assert links(found.topology) == (
         [("host1", "lan1", "10.0.1.2"), ("host2", "lan2", "10.0.2.2")],
-        [("lr-0", "lan1", "10.0.1.1"), ("lr-0", "lan2", "10.0.2.1")],
+        [
+            ("lr-0", "lan1", "10.0.1.1"),
+            ("lr-1", "lan2", "10.0.2.1"),
+            ("lr-0", "cable-0", "100.64.0.1"),
+            ("lr-1", "cable-0", "100.64.0.2"),
+        ],
     )
     assert found.topology is not None
     assert found.topology.name == "routing"
@@ -37,7 +49,7 @@ def test_a_sandbox_json_becomes_a_topology_with_one_router_for_joined_networks()
     assert found.links == (SandboxLink(host="host1", network="lan1", rate="512000kbit", delay="20ms", jitter="2ms"),)
 
 
-def test_networks_that_no_route_joins_have_routers_of_their_own() -> None:
+def test_networks_that_no_route_joins_do_not_meet_at_man() -> None:
     networks = [{"name": f"n{i}", "ip": f"10.0.{i}.0", "prefix": 24} for i in range(5)]
     routes = [{"lan1": "n0", "lan2": "n1"}, {"lan1": "n1", "lan2": "n4"}, {"lan1": "n4", "lan2": "n0"}]
     sandbox = {"networks": {"networks": networks}, "routes": {"routes": routes}}
@@ -45,7 +57,127 @@ def test_networks_that_no_route_joins_have_routers_of_their_own() -> None:
     by_router: dict[str, set[str]] = {}
     for router, network, _ in links(found)[1]:
         by_router.setdefault(router, set()).add(network)
-    assert by_router == {"lr-0": {"n0", "n1", "n4"}, "lr-1": {"n2"}, "lr-2": {"n3"}}
+    assert by_router == {
+        "lr-0": {"n0", "cable-0", "cable-2"},
+        "lr-1": {"n1", "cable-0", "cable-1"},
+        "lr-2": {"n2"},
+        "lr-3": {"n3"},
+        "lr-4": {"n4", "cable-1", "cable-2"},
+    }
+    assert found is not None
+    assert not any(one.accessible_by_user for one in found.networks)
+    declared = Declared(found)
+    assert declared.are_joined("n0", "n4")
+    assert not declared.are_joined("n0", "n2")
+
+
+def test_a_route_that_is_there_twice_or_leads_back_is_one_cable_or_none_and_cables_need_room() -> None:
+    networks: list[Document] = [{"name": f"n{i}", "ip": f"10.0.{i}.0", "prefix": 24} for i in range(2)]
+    routes = [{"lan1": "n0", "lan2": "n1"}, {"lan1": "n1", "lan2": "n0"}, {"lan1": "n1", "lan2": "n1"}]
+    sandbox: Document = {"networks": {"networks": networks}, "routes": {"routes": routes}}
+    found = read(json.dumps(sandbox).encode()).topology
+    assert found is not None
+    assert [one.name for one in found.networks] == ["n0", "n1", "cable-0"]
+    networks.append({"name": "cable-0", "ip": "100.64.0.0", "prefix": 11})
+    found = read(json.dumps(sandbox).encode()).topology
+    assert found is not None
+    assert [(one.name, one.cidr) for one in found.networks][3:] == [("cable-1", "100.96.0.0/30")]
+    networks.append({"name": "n4", "ip": "100.96.0.0", "prefix": 11})
+    messages = [one.message for one in read(json.dumps(sandbox).encode()).findings]
+    assert "the networks leave no room in 100.64.0.0/10 for cables" in messages
+
+
+def rows(**more: list[dict[str, Json]]) -> Document:
+    """Return the rows that the old tools pass on: the samples have them, too."""
+    found = json.loads((FOLDER / "legacy-json/kyponet-tests.expected.json").read_text())
+    case: Document = found["test_config_kypodb.py"]["test_decode_kypodb_config"]
+    return {**case, **more}
+
+
+def test_rows_of_kypodb_in_json_become_a_topology() -> None:
+    found = read(json.dumps(rows()).encode())
+    assert found.format is Format.KYPODB
+    expected = rows()["expected_decoded_config"]
+    assert found.topology is not None
+    named = {one.name: one.cidr for one in found.topology.networks if not one.name.startswith("cable-")}
+    assert named == {one["name"]: one["cidr4"] for one in expected["networks"]}
+    assert links(found.topology)[0] == [("host1", "net1", "10.0.1.2")]
+    assert [one[:2] for one in links(found.topology)[1]] == [
+        ("lr-0", "net1"), ("lr-1", "net2"), ("lr-0", "cable-0"), ("lr-1", "cable-0")
+    ]  # fmt: skip
+    plain = {key.partition("_get_")[2].partition("_table")[0]: value for key, value in rows().items() if "_get_" in key}
+    assert read(json.dumps(plain).encode()).topology == found.topology
+
+
+def test_a_wrong_row_of_kypodb_in_json_is_named_at_its_place() -> None:
+    text = json.dumps(
+        {"network": [{"name": "n", "cidr4": "10.0.0.0/24", "connectable_id": 1}, {}], "link": 7}, indent=1
+    )
+    assert [str(one) for one in read(text.encode()).findings] == [
+        "8:3: a row of network has no name",
+        "10:10: the rows of link are not a list",
+    ]
+
+
+def test_hops_and_metrics_between_networks_are_those_of_the_old_tools() -> None:
+    found = json.loads((FOLDER / "legacy-json/kyponet-tests.expected.json").read_text())["test_routing.py"]
+    for case in found.values():
+        graph: dict[str, list[str]] = {one["name"]: [] for one in case["config_networks"]}
+        for one in case["config_network_links"]:
+            graph[one["networkA"]].append(one["networkB"])
+            graph[one["networkB"]].append(one["networkA"])
+        for one in case["expected_config_networks"]:
+            detours: dict[tuple[str, str], dict[str, int]] = {}
+            routes = {
+                (end, hop, METRIC * length)
+                for end in graph
+                for hop, length in next_hops(graph, [end], detours).get(one["name"], {}).items()
+            }
+            wanted = {(route["dstNetwork"], route["nextHopNetwork"], route["metric"]) for route in one["routes"]}
+            assert routes == wanted
+
+
+@pytest.mark.parametrize("name", ["test_routes", "test_multipath_routes"])
+def test_documents_of_a_legacy_file_have_the_routes_and_metrics_of_the_old_tools(name: str) -> None:
+    case = json.loads((FOLDER / "legacy-json/kyponet-tests.expected.json").read_text())["test_routing.py"][name]
+    networks = [
+        {"name": one["name"], "ip": one["cidr4"].partition("/")[0], "prefix": 24} for one in case["config_networks"]
+    ]
+    routes = [{"lan1": one["networkA"], "lan2": one["networkB"]} for one in case["config_network_links"]]
+    topology = read(json.dumps({"networks": {"networks": networks}, "routes": {"routes": routes}}).encode()).topology
+    assert topology is not None
+    plan = plan_documents(sandbox(msgspec.to_builtins(topology), backend="linux"), {"n1": "192.0.2.1"})
+    blocks = {one["name"]: one["cidr4"] for one in case["config_networks"]}
+    router_of = {one.network: one.router for one in topology.router_mappings if one.network in blocks}
+    at = {one.ip: one.router for one in topology.router_mappings}
+    found: dict[str, set[tuple[str, str, int]]] = {}
+    for one in plan.documents["n1"]["routes"]:
+        if one["to"] != "0.0.0.0/0" and one["via"] in at:
+            found.setdefault(one["namespace"], set()).add((one["to"], at[one["via"]], one["metric"]))
+    for one in case["expected_config_networks"]:
+        wanted = {
+            (blocks[route["dstNetwork"]], router_of[route["nextHopNetwork"]], route["metric"])
+            for route in one["routes"]
+        }
+        assert found[f"s1-{router_of[one['name']]}"] == wanted
+
+
+def test_a_shared_pattern_of_an_ssh_config_places_hosts_behind_the_machines_it_means() -> None:
+    text = (
+        "Host range\n    HostName 192.0.2.1\n    User root\n"
+        "Host range-x 172.16.1.*\n    User root\n    ProxyCommand ssh -q -W %h:%p range\n"
+        "Host range-host1\n    HostName 10.0.1.2\n    ProxyCommand ssh -q -W %h:%p 172.16.1.2\n"
+    )
+    found = read(text.encode())
+    assert found.format is Format.SSH_CONFIG
+    assert [(one.names, one.jump) for one in found.machines] == [
+        (("range",), ""),
+        (("range-x", "172.16.1.*"), "range"),
+        (("range-host1",), "172.16.1.2"),
+    ]
+    assert found.findings == ()  # A pattern names the jump host.
+    topology = Topology(name="t", hosts=(TopologyHost(name="host1"),))
+    assert ssh_config.placement(topology, found.machines) == Placement(hosts={"host1": "172.16.1.2"})
 
 
 def test_the_router_takes_the_first_address_that_no_host_has() -> None:
@@ -99,7 +231,12 @@ def test_a_dump_of_kypodb_becomes_a_topology() -> None:
     assert found.format is Format.KYPODB
     assert links(found.topology) == (
         [("host1", "net1", "10.0.1.2")],
-        [("lr-0", "net1", "10.0.1.1"), ("lr-0", "net2", "10.0.2.1")],
+        [
+            ("lr-0", "net1", "10.0.1.1"),
+            ("lr-1", "net2", "10.0.2.1"),
+            ("lr-0", "cable-0", "100.64.0.1"),
+            ("lr-1", "cable-0", "100.64.0.2"),
+        ],
     )
     assert found.links == (SandboxLink(host="host1", network="net1", rate="800000kbit"),)
 

@@ -7,6 +7,7 @@ time are limited, whatever is measured.
 import contextlib
 import selectors
 import socket
+import statistics
 import threading
 import time
 from math import ceil, log
@@ -30,6 +31,12 @@ FASTEST = 400_000_000
 WINDOW = 3.0
 LONGEST = 10.0
 """Seconds for which a rate is measured, and the longest."""
+SLOTS = 15
+"""Parts of that time that are counted by themselves."""
+ROUNDS = 3
+"""How often a rate is measured at most, while what arrives is not steady."""
+STEADY = 0.1
+"""The middle half of the slots differs at most by this part of their median: otherwise something else was busy."""
 STEP = 0.001
 TRIES, MOST_TRIES, UNLIKELY = 10, 200, 0.001
 """Datagrams by which an answer is tried, and how unlikely it may be that loss takes all of them."""
@@ -58,8 +65,8 @@ class Responder:
         self.ip = ip
         self._socket = inside(netns, lambda: _bound(ip))
         self.port: int = self._socket.getsockname()[1]
-        self._from, self._to = float("inf"), float("-inf")
-        self._octets = 0
+        self._from, self._slot = float("inf"), 1.0
+        self._slots: list[int] = []
         self._thread = threading.Thread(target=self._answer, name=f"responder-{netns}", daemon=True)
         self._thread.start()
 
@@ -77,13 +84,15 @@ class Responder:
 
     _stopped = False
 
-    def count(self, begin: float, end: float) -> None:
-        """Count the bytes that arrive between two times."""
-        self._octets, self._from, self._to = 0, begin, end
+    def count(self, begin: float, slot: float, number: int) -> None:
+        """Count the bytes that arrive from a time on, in a number of slots of so many seconds."""
+        self._from = float("inf")
+        self._slots, self._slot = [0] * number, slot
+        self._from = begin
 
-    def counted(self) -> int:
-        """Return the bytes that were counted, with their headers."""
-        return self._octets
+    def counted(self) -> list[int]:
+        """Return the bytes that were counted, with their headers, by slot."""
+        return self._slots
 
     def _answer(self) -> None:
         headers = HEADERS[self._socket.family]
@@ -98,8 +107,9 @@ class Responder:
             if data[:1] == ECHO:
                 with contextlib.suppress(OSError):
                     self._socket.sendto(data, whence)
-            elif self._from <= time.monotonic() < self._to:
-                self._octets += len(data) + headers
+            elif 0 <= (late := time.monotonic() - self._from) < len(self._slots) * self._slot:
+                slots = self._slots
+                slots[min(int(late / self._slot), len(slots) - 1)] += len(data) + headers
 
 
 def client(netns: str, ip: str) -> socket.socket:
@@ -156,14 +166,37 @@ def round_trips(near: socket.socket, far: Responder, *, count: int, interval: fl
 
 
 def throughput(near: socket.socket, far: Responder, *, rate: float, burst: float, delay: float) -> Flow:
-    """Offer twice a rate, and return what arrives once the burst that a meter allows is used up."""
+    """Offer twice a rate, and return what arrives once the burst that a meter allows is used up.
+
+    A machine that is busy stops the sender or the switch for moments, and then catches up with them: the median of many
+    short slots is what the link carries. If the slots differ much all the same, it is measured again.
+    """
+    offered: list[float] = []
+    slots: list[float] = []
+    for _ in range(ROUNDS):
+        sent, received = _offer(near, far, rate=rate, burst=burst, delay=delay)
+        offered.append(sent)
+        slots += received
+        low, middle, high = statistics.quantiles(slots, n=4)
+        if high - low <= STEADY * middle:
+            break
+    return Flow(statistics.median(offered), middle)
+
+
+def _offer(
+    near: socket.socket, far: Responder, *, rate: float, burst: float, delay: float
+) -> tuple[float, list[float]]:
+    """Offer twice a rate for some time; return the offered rate, and the received ones of the slots."""
     size = PAYLOAD if rate >= SLOW else SMALL
     headers = HEADERS[near.family]
     offered = min(2 * rate, FASTEST)
     warm = 1.2 * burst / max(offered - rate, rate / 10) + delay + 0.2
     window = min(LONGEST, max(WINDOW, 100 * (size + headers) * 8 / rate), MOST * 8 / offered)
+    # A slot of a slow link has some packets, too.
+    number = max(2, min(SLOTS, int(window * rate / 8 / (size + headers) / 20)))
+    slot = window / number
     begin = time.monotonic()
-    far.count(begin + warm, begin + warm + window)
+    far.count(begin + warm, slot, number)
     packet, octets = SINK + bytes(size - 1), 0
     while (now := time.monotonic()) < begin + warm + window:
         due = (now - begin) * offered / 8
@@ -173,4 +206,4 @@ def throughput(near: socket.socket, far: Responder, *, rate: float, burst: float
                 octets += size + headers
         time.sleep(STEP)
     taken = time.monotonic() - begin
-    return Flow(octets * 8 / taken, far.counted() * 8 / window)
+    return octets * 8 / taken, [one * 8 / slot for one in far.counted()]

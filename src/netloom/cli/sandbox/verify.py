@@ -1,11 +1,12 @@
 """The command that verifies the containment of a Sandbox: by its plan, by the live objects, and by real packets.
 
 `plan/sandbox/reachability.py` compares objects with the topology. The probes run on this machine, in the network
-namespaces of the hosts that run here (`netloom.lab.echoes`), or over SSH on the hosts that have the Sandbox, and are
-compared with what the plan lets pass.
+namespaces of the hosts that run here, or over SSH on the hosts that have the Sandbox (`probing.py`), and are compared
+with what the plan lets pass.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -13,17 +14,16 @@ from msgspec import Struct, structs
 
 from netloom.cli.objects import manifests
 from netloom.cli.options import OUTPUT, connectable
-from netloom.cli.sandbox import stored
+from netloom.cli.sandbox import probing, stored
 from netloom.cli.sandbox.containment import verified_alone, without_faults
 from netloom.cli.sandbox.files import FILE, NAME, is_over_ssh, read_or_fail, sandbox_of, topology_of
 from netloom.cli.sandbox.over_ssh import deployed, sandbox_over_ssh
-from netloom.cli.sandbox.probing import Pair, Probes, probe
 from netloom.cli.sandbox.remote_hosts import NODE, OVER_SSH, PARALLEL, SSH_CONFIG
 from netloom.cli.tables import clean
 from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.errors import Forbidden, NotFound
+from netloom.errors import BadRequest, NotFound
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork
@@ -32,24 +32,14 @@ from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kinds.sandbox import Backend, HostDocument, Sandbox
 from netloom.model.registry import KINDS
+from netloom.model.values import addresses
 from netloom.plan.linux.objects import plan_host_documents, vnis_of
-from netloom.plan.sandbox.monitoring import Check, checks
 from netloom.plan.sandbox.names import label_value
 from netloom.plan.sandbox.objects import NETNS_FOLDER, SandboxPlan, plan_sandbox
 from netloom.plan.sandbox.reachability import Difference, Verification, cut_pairs, is_of, verify
 
 LIVE = (Network, Subnet, Router, SecurityProfile, NetworkAttachment, EVPNNetwork)
 """The kinds that decide where packets pass."""
-
-
-class Monitored(Struct, frozen=True, kw_only=True):
-    """The answer of a monitoring target."""
-
-    target: str
-    source: str
-    """The host that asked."""
-    answer: str
-    """"": as required."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -59,8 +49,8 @@ class Report(Struct, frozen=True, kw_only=True):
     verified: bool
     plan: Verification
     live: Verification | None = None
-    probes: Probes | None = None
-    monitoring: tuple[Monitored, ...] = ()
+    probes: probing.Probes | None = None
+    monitoring: tuple[probing.Monitored, ...] = ()
     failed: dict[str, str] = {}
     """Why hosts could not be asked over SSH, by name."""
 
@@ -69,7 +59,16 @@ class Report(Struct, frozen=True, kw_only=True):
 @click.argument("file", type=FILE, required=False)
 @NAME
 @click.option("--plan-only", is_flag=True, help="Check the plan of FILE only, without a server.")
-@click.option("--probe/--no-probe", "probing", default=True, help="Send packets between the hosts.  [default: probe]")
+@click.option("--probe/--no-probe", default=True, help="Send packets between the hosts.  [default: probe]")
+@click.option(
+    "--outside",
+    default="",
+    metavar="ADDRESS",
+    help="Also probe this address outside.  [default: the gateway's next hop]",
+)
+@click.option(
+    "--as-users", is_flag=True, help="Also send packets as users do, through man, from a temporary machine on the WAN."
+)
 @click.option(
     "--with", "others", multiple=True, type=FILE, metavar="FILE", help="With --plan-only: objects beside the Sandbox."
 )
@@ -92,7 +91,9 @@ def verify_command(
     file: str | None,
     name: str,
     plan_only: bool,
-    probing: bool,
+    probe: bool,
+    outside: str,
+    as_users: bool,
     others: tuple[str, ...],
     rounds: int,
     access: str | None,
@@ -109,6 +110,10 @@ def verify_command(
     With --over-ssh, these are the plan on the backend linux, what the hosts of --ssh-config have of it, and pings from
     all of them.
     """
+    if outside and not addresses.is_ip(outside):
+        raise click.BadParameter("it is no IP address", param_hint="--outside")
+    if (outside or as_users) and (plan_only or not probe):
+        raise click.UsageError("--outside and --as-users need probes.")
     if others and not plan_only:
         raise click.UsageError("--with needs --plan-only: otherwise the objects are read from the server.")
     if file is None and (over_ssh or access):
@@ -120,11 +125,12 @@ def verify_command(
     if plan_only:
         report = _offline(file, name, others)
     elif is_remote and file is not None:
-        report = _over_ssh(file, name, access, nodes, parallel, rounds if probing else 0, quiet=output == "json")
+        report = _over_ssh(file, name, access, nodes, parallel, rounds if probe else 0, quiet=output == "json")
     else:
         session = connecting()
         try:
-            report = _online(session, file, name, rounds if probing else 0, quiet=output == "json")
+            asked = Asked(rounds=rounds if probe else 0, outside=outside, users=as_users, quiet=output == "json")
+            report = _online(session, file, name, asked)
         finally:
             session.client.close()
     if output == "json":
@@ -152,7 +158,9 @@ def _over_ssh(
     sandbox = sandbox_over_ssh(file, name, access)
     living = LivingSandbox(deployed(sandbox, access, nodes, parallel, MARGIN + rounds))
     plan, live = living.verifications()
-    probes = probe(sandbox, plan, live, living.here, rounds, ask=living.ask, quiet=quiet) if rounds else None
+    probes = None
+    if rounds:
+        probes = probing.probe(sandbox, plan, live, living.here, rounds=rounds, ask=living.ask, quiet=quiet)
     report = _report(sandbox, plan, live, probes)
     failed = {host: result.error for host, result in sorted(living.failed.items())}
     return structs.replace(report, failed=failed, verified=report.verified and not failed)
@@ -168,7 +176,19 @@ def _objects(file: str, namespace: str) -> Iterable[Resource]:
         yield snapshot.value({**one.document, "metadata": metadata}, kind.type)
 
 
-def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet: bool) -> Report:
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which packets to send."""
+
+    rounds: int
+    """How often hosts that must reach each other are tried; 0: no packet is sent."""
+    outside: str
+    """An address outside; "": the next hop of the gateway, if there is one."""
+    users: bool
+    """Whether to send packets as users."""
+    quiet: bool
+
+
+def _online(session: Session, file: str | None, name: str, asked: Asked) -> Report:
     topology = None
     if file is not None:
         topology, reading = topology_of(file)
@@ -180,7 +200,7 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
     if topology is not None:
         sandbox = structs.replace(sandbox, spec=structs.replace(sandbox.spec, topology=topology))
     if sandbox.spec.backend is Backend.LINUX:
-        return _on_linux(session, sandbox, rounds, quiet=quiet)
+        return _on_linux(session, sandbox, asked)
     objects = snapshot.load(session.client, LIVE, namespace=session.namespace)
     plan = plan_of(session, sandbox, objects)
     found = verify(sandbox, plan.objects)
@@ -191,26 +211,40 @@ def _online(session: Session, file: str | None, name: str, rounds: int, *, quiet
         cut = cut_pairs(whole, found)
         found = verify(sandbox, plan.objects, cut=cut)
     now = verify(sandbox, objects, plan.objects, cut=cut)
-    if not rounds:
+    if not asked.rounds:
         return _report(sandbox, found, now)
-    here = _here(stored.places(plan.objects), objects, sandbox)
-    probes = probe(sandbox, found, now, here, rounds, ask=_ping_here, quiet=quiet)
-    return _report(sandbox, found, now, probes, tuple(_monitor(sandbox, found, here)))
+    here = probing.hosts_here(stored.places(plan.objects), objects, sandbox)
+    outside = asked.outside or (sandbox.spec.gateway.next_hop if sandbox.spec.gateway is not None else "")
+    with probing.users(session, sandbox, here) if asked.users else contextlib.nullcontext() as entry:
+        probes = probing.probe(
+            sandbox,
+            found,
+            now,
+            here,
+            rounds=asked.rounds,
+            ask=probing.ping_here,
+            outside=outside,
+            users=entry,
+            quiet=asked.quiet,
+        )
+    return _report(sandbox, found, now, probes, tuple(probing.monitor(sandbox, found, here)))
 
 
-def _on_linux(session: Session, sandbox: Sandbox, rounds: int, *, quiet: bool) -> Report:
+def _on_linux(session: Session, sandbox: Sandbox, asked: Asked) -> Report:
     """Verify a Sandbox on the backend `linux`, of which no objects but its documents decide where packets pass."""
+    if asked.outside or asked.users:
+        raise BadRequest("--outside and --as-users are for the backend ovn: this Sandbox has no way out")
     found = verify(sandbox, stored.plan_alone(sandbox).objects)
     if sandbox.spec.faults:
         healthy = without_faults(sandbox)
         whole = verify(healthy, stored.plan_alone(healthy).objects)
         found = verify(sandbox, stored.plan_alone(sandbox).objects, cut=cut_pairs(whole, found))
-    if not rounds:
+    if not asked.rounds:
         return _report(sandbox, found)
     spaces = {host: name for one in stored.host_documents(session, sandbox) for host, name in one.spec.hosts.items()}
     here = {host: name for host, name in spaces.items() if Path(NETNS_FOLDER, name).exists()}
-    probes = probe(sandbox, found, found, here, rounds, ask=_ping_here, quiet=quiet)
-    return _report(sandbox, found, None, probes, tuple(_monitor(sandbox, found, here)))
+    probes = probing.probe(sandbox, found, found, here, rounds=asked.rounds, ask=probing.ping_here, quiet=asked.quiet)
+    return _report(sandbox, found, None, probes, tuple(probing.monitor(sandbox, found, here)))
 
 
 def plan_of(session: Session, sandbox: Sandbox, objects: Collection[Resource]) -> SandboxPlan:
@@ -237,8 +271,8 @@ def _report(
     sandbox: Sandbox,
     plan: Verification,
     live: Verification | None = None,
-    probes: Probes | None = None,
-    monitoring: tuple[Monitored, ...] = (),
+    probes: probing.Probes | None = None,
+    monitoring: tuple[probing.Monitored, ...] = (),
 ) -> Report:
     parts = [part for part in (plan, live, probes) if part is not None]
     return Report(
@@ -249,67 +283,6 @@ def _report(
         probes=probes,
         monitoring=monitoring,
     )
-
-
-# Real packets.
-
-
-def _here(places: Mapping[str, NetworkAttachment], objects: Collection[Resource], sandbox: Sandbox) -> dict[str, str]:
-    """Return the network namespaces of the hosts that run on this machine, by host."""
-    labels = {label_value(one.name): one.name for one in sandbox.spec.topology.hosts}
-    plugged = {one.metadata.name for one in objects if isinstance(one, NetworkAttachment)}
-    found = {}
-    for label, place in places.items():
-        path = Path(place.spec.port.netns)
-        if label in labels and place.metadata.name in plugged and path.exists():
-            found[labels[label]] = path.name
-    return found
-
-
-def _ping_here(pairs: Collection[Pair], rounds: int, on_answer: Callable[[int], object]) -> set[Pair]:
-    """Ping from namespaces of this machine."""
-    from netloom.lab import echoes  # only where packets are sent
-
-    try:
-        answered = echoes.pings([echoes.Pair(*one) for one in pairs], rounds=rounds, on_answer=on_answer)
-    except PermissionError:
-        raise Forbidden("probes enter the network namespaces of hosts: run as root, or use --no-probe") from None
-    return {Pair(*one) for one in answered}
-
-
-def _monitor(sandbox: Sandbox, plan: Verification, here: Mapping[str, str]) -> Iterable[Monitored]:
-    """Yield the answers of the monitoring targets, each asked by a host that reaches it."""
-    for check in checks(sandbox.spec.topology):
-        source = _asker(sandbox, check, plan, here) if check.address else ""
-        if not check.address:
-            answer = "no machine of the topology has this address"
-        elif not source:
-            answer = "no host that runs here reaches it"
-        else:
-            answer = _ask(here[source], check)
-        yield Monitored(target=check.name, source=source, answer=answer)
-
-
-def _asker(sandbox: Sandbox, check: Check, plan: Verification, here: Mapping[str, str]) -> str:
-    """Return a host that runs here and reaches an address: another one, or if there is none the machine itself."""
-    owners = {link.ip: link.host for link in sandbox.spec.topology.net_mappings}
-    owner = owners.get(check.address, "")
-    if owner:
-        shown = f"{owner} {check.address}"
-        return next((one for one in here if plan.matrix[one].get(shown)), owner if owner in here else "")
-    networks = {one.network for one in sandbox.spec.topology.router_mappings if one.ip == check.address}
-    near = {link.host for link in sandbox.spec.topology.net_mappings if link.network in networks}
-    return next((one for one in here if one in near), "")
-
-
-def _ask(netns: str, check: Check) -> str:
-    from netloom.lab import probes  # only where packets are sent
-
-    if check.url:
-        return probes.fetches(netns, check.address, check.port, check.url, check.text)
-    if check.port:
-        return probes.connects(netns, check.address, check.port)
-    return "" if probes.ping(netns, check.address) else "no answer"
 
 
 # Words.
@@ -330,6 +303,7 @@ def _lines(report: Report, *, over_ssh: bool) -> Iterable[str]:
     if probes is not None:
         yield f"probes: {_counts(probes.reached, probes.blocked)}{_count_differences(probes.differences, 0)}"
         yield from _differences(probes.differences, seen)
+        yield from probes.notes
         if probes.elsewhere:
             some = ", ".join(probes.elsewhere[: stored.SHOWN]) + ", ..." * (len(probes.elsewhere) > stored.SHOWN)
             where = "on any host" if over_ssh else "here: run this command on their Nodes as well"

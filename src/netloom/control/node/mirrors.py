@@ -1,9 +1,9 @@
-"""Keeps the mirrors of this node: those with an end that is plugged here.  A key is a namespace."""
+"""Keeps the mirrors of this node: those with a source or the destination plugged here.  A key is a namespace."""
 
 from collections.abc import Iterable
 
 from netloom.control.node.views import AttachmentView, NodeWatches
-from netloom.control.runtime.cache import Cache
+from netloom.control.runtime.cache import Cache, Key
 from netloom.drivers.vswitch.driver import AttachmentName, Vswitch
 from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.plan.node.mirrors import plan_mirrors
@@ -12,7 +12,11 @@ from netloom.plan.node.mirrors import plan_mirrors
 class MirrorReconciler:
     """The mirrors of this node."""
 
-    def __init__(self, attachments: Cache[AttachmentView], watches: NodeWatches, switch: Vswitch) -> None:
+    def __init__(
+        self, underlay: str, attachments: Cache[AttachmentView], watches: NodeWatches, switch: Vswitch
+    ) -> None:
+        """`underlay` is the node's underlay address."""
+        self._underlay = underlay
         self._attachments = attachments
         self._watches = watches
         self._switch = switch
@@ -33,13 +37,20 @@ class MirrorReconciler:
         found = self._watches.mirrors(namespace)
         if not self._switch.synced or (found is None and self._attachments.indexed("namespace", namespace)):
             return None  # Not known yet; `on_mirrors` enqueues the namespace again.
-        wanted = plan_mirrors(found or (), self._device)
+        wanted = plan_mirrors(found or (), self._underlay, self._device, self._devices)
         await self._mirrors.apply(namespace, {unit.name: plan for unit, plan in wanted.items()})
         return None
 
     def _device(self, namespace: str, name: str) -> str:
         view = self._attachments.get(namespace, name)
-        if view is None or view.going:
+        return "" if view is None else self._device_of(view)
+
+    def _devices(self, namespace: str, network: str) -> set[str]:
+        views = self._attachments.indexed("network", str(Key(namespace, network)))
+        return {self._device_of(view) for view in views} - {""}
+
+    def _device_of(self, view: AttachmentView) -> str:
+        if view.going:
             return ""
-        row = self._switch.plugged((namespace, name), view.value.metadata.uid)
+        row = self._switch.plugged((view.stored.namespace, view.stored.name), view.value.metadata.uid)
         return "" if row is None else row.name

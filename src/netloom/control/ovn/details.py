@@ -16,7 +16,7 @@ from netloom.model.kinds.policy import (
 )
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import DesiredRows
-from netloom.plan.ovn.layer2.mirrors import tunnel_of
+from netloom.plan.ovn.layer2.mirrors import tunnels_of
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
@@ -46,7 +46,7 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
             is_ready = ready is not None and (ready.status == TRUE or ready.reason == IMPAIRMENT_UNSUPPORTED)
             return replace(status, applied=applied if is_ready else None, unsupported=unsupported)
         case Mirror(), MirrorStatus():
-            return replace(status, tunnel=tunnel_of(planner.world, resource))
+            return replace(status, tunnels=tunnels_of(planner.world, resource))
     return status
 
 

@@ -145,7 +145,16 @@ class NodeInspection:
             row = None if plan is None else self.switch.plugged((namespace, name), plan.uid)
             return "" if row is None else row.name
 
-        return plan_mirrors(of_type(resources, Mirror), device)
+        def devices(namespace: str, network: str) -> set[str]:
+            every = of_type(resources, NetworkAttachment)
+            inside = [one for one in every if (one.metadata.namespace, one.spec.network) == (namespace, network)]
+            return {device(namespace, one.metadata.name) for one in inside} - {""}
+
+        resources = list(resources)
+        underlay = next(
+            (one.spec.underlay_ip for one in of_type(resources, Node) if one.metadata.name == self.name), ""
+        )
+        return plan_mirrors(of_type(resources, Mirror), underlay, device, devices)
 
     async def _flows(self, resources: list[Resource], plans: dict[tuple[str, str], PortPlan]) -> list[Finding]:
         """Return the differences in the flows of the vxlan fabric, if this node has it."""

@@ -68,7 +68,7 @@ class Mirrors:
         """Return the operations that make the GRE ports those of a namespace, and the new ports by name."""
         operations: list[Operation] = []
         made: dict[str, NamedUuid] = {}
-        plans = {plan.tunnel.name: (name, plan.tunnel) for name, plan in wanted.items() if plan.tunnel is not None}
+        plans = {port.name: (name, port) for name, plan in wanted.items() for port in plan.tunnels}
         for row in self._gre_ports(namespace):
             port = self._switch.port_of(row)
             if row.name not in plans and port is not None:
@@ -109,17 +109,26 @@ class Mirrors:
         return self._switch.is_ours(row) and row.external_ids.get(OF) == of
 
     def _columns(self, plan: MirrorPlan, of: str, made: Mapping[str, NamedUuid]) -> dict[str, Any] | None:
-        """Return the columns, or None while one of the ports is missing; `made` are those of the same transaction."""
-        tunnel = None if plan.tunnel is None else self._switch.interface(plan.tunnel.name)
-        source, destination = (made.get(end) or self._port(end) for end in (plan.source, plan.destination))
-        if source is None or destination is None or not (tunnel is None or self._belongs(tunnel, of)):
+        """Return the columns, or None while there is nothing to copy from, or to; `made` are of the same transaction.
+
+        A source that is not on the switch yet, or not of this Mirror, is left out.
+        """
+        foreign = {one.name for one in plan.tunnels if one.name not in made and not self._is_own(one.name, of)}
+        destination = (
+            None if plan.destination in foreign else made.get(plan.destination) or self._port(plan.destination)
+        )
+        ports = {name: made.get(name) or self._port(name) for name in (plan.sent | plan.received) - foreign}
+        if destination is None or not any(ports.values()):
             return None
-        ports, none = frozenset({source}), frozenset[Uuid | NamedUuid]()
         return {
-            "select_src_port": ports if plan.sent else none,
-            "select_dst_port": ports if plan.received else none,
+            "select_src_port": frozenset(port for name in plan.sent if (port := ports.get(name)) is not None),
+            "select_dst_port": frozenset(port for name in plan.received if (port := ports.get(name)) is not None),
             "output_port": destination,
         }
+
+    def _is_own(self, name: str, of: str) -> bool:
+        row = self._switch.interface(name)
+        return row is not None and self._belongs(row, of)
 
     def _port(self, device: str) -> Uuid | None:
         """Return a device's port, if it is on OVN's bridge, where mirrors are."""

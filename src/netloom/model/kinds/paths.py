@@ -121,8 +121,17 @@ class Shaping(Resource, frozen=True, kw_only=True):
     status: ShapingStatus = ShapingStatus()
 
 
+class MirrorSource(Value, frozen=True, kw_only=True):
+    """Whose traffic is copied: exactly one of attachment and network."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (exactly_one("attachment", "network"),)
+
+    attachment: Annotated[ObjectName, meta("A NetworkAttachment.")] = ""
+    network: Annotated[ObjectName, meta("All attachments of this Network, except the destination.")] = ""
+
+
 class MirrorEnd(Value, frozen=True, kw_only=True):
-    """One end of a mirror."""
+    """The end of a mirror."""
 
     attachment: Annotated[ObjectName, meta("The NetworkAttachment.")]
 
@@ -132,14 +141,14 @@ class MirrorSpec(Value, frozen=True, kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.source.attachment != self.destination.attachment",
-            lambda self: self["source"]["attachment"] != self["destination"]["attachment"],
+            "!has(self.source.attachment) || self.source.attachment != self.destination.attachment",
+            lambda self: self["source"].get("attachment") != self["destination"]["attachment"],
             "must not be the source",
             path=".destination",
         ),
     )
 
-    source: Annotated[MirrorEnd, meta("The attachment whose traffic is copied.")]
+    source: Annotated[MirrorSource, meta("The attachment, or the Network, whose traffic is copied.")]
     destination: Annotated[MirrorEnd, meta("The attachment that receives the copies. What it sends is dropped.")]
     direction: Annotated[
         MirrorDirection, meta("The direction of copied traffic, from the point of view of the source.", default="both")
@@ -147,23 +156,28 @@ class MirrorSpec(Value, frozen=True, kw_only=True):
 
 
 class MirrorTunnel(Value, frozen=True, kw_only=True):
-    """The GRE tunnel that carries copies to another node."""
+    """A GRE tunnel that carries copies to another node."""
 
     key: Annotated[Count, meta("The GRE key.")]
-    source_ip: Annotated[Ip, meta("The address of the source's node.")] = field(name="sourceIP")
+    source_ip: Annotated[Ip, meta("The address of a source's node.")] = field(name="sourceIP")
     destination_ip: Annotated[Ip, meta("The address of the destination's node.")] = field(name="destinationIP")
 
 
 class MirrorStatus(Status, frozen=True, kw_only=True):
     """Observed state of a mirror."""
 
-    tunnel: Annotated[
-        MirrorTunnel | None, meta("The way of the copies, if source and destination are on different nodes.")
-    ] = None
+    tunnels: Annotated[
+        tuple[MirrorTunnel, ...],
+        meta(
+            "The ways of the copies: one from each node that has a source but not the destination.",
+            maxItems=4096,
+            list_map_keys=("key",),
+        ),
+    ] = ()
 
 
 class Mirror(Resource, frozen=True, kw_only=True):
-    """A mirror: copies the traffic of one attachment to another."""
+    """A mirror: copies the traffic of an attachment, or of a Network, to another attachment."""
 
     spec: MirrorSpec
     status: MirrorStatus = MirrorStatus()

@@ -269,7 +269,7 @@ def _reachable(facts: _Facts) -> Iterator[Problem]:
             message = f'The network "{network.name}" has no mappings: add some, or remove it.'
         elif not number:
             message = f'The network "{network.name}" cannot be reached from any router: add it to router_mappings.'
-        elif number > 1:
+        elif number > 1 and network.name in used:
             message = (
                 f'The network "{network.name}" has {number} routers: the first one by name is the gateway of its hosts.'
             )

@@ -6,6 +6,7 @@ the address of the management node outside are left out.
 
 from collections.abc import Mapping
 
+from netloom.errors import BadRequest
 from netloom.model.document import Document
 from netloom.model.kinds.sandbox import BaseBox, Topology, TopologyHost, TopologyRouter
 from netloom.model.topology.checks import MAN, MANAGEMENT
@@ -58,10 +59,16 @@ def _shown(made: Instance, node: TopologyHost | TopologyRouter, network: str) ->
 
 
 def links(topology: Topology, known: Mapping[str, Known] | None = None) -> Document:
-    """Return all links by the platform's numbers."""
-    return {
-        link.name: {"ip": link.ip} | ({"mac": link.mac} if link.mac else {}) for link in instance(topology, known).links
-    }
+    """Return all links by the platform's numbers, and known ones that are the platform's own, as of DHCP servers."""
+    found = {link.name: Known(link.ip, link.mac) for link in instance(topology, known).links}
+    blocks = [addresses.block(network.cidr) for network in topology.networks]
+    for name, link in (known or {}).items():
+        if name in found:
+            continue
+        if not any(addresses.address(link.ip) in block for block in blocks):
+            raise BadRequest(f"{name}: no network has {link.ip}: the links are of another topology")
+        found[name] = link
+    return {name: {"ip": link.ip} | ({"mac": link.mac} if link.mac else {}) for name, link in found.items()}
 
 
 def inventory(

@@ -1,4 +1,4 @@
-"""Dumps of KYPODB, the database of the old platform: the rows of COPY and INSERT statements of psql.
+"""Dumps of KYPODB, the database of the old platform: the rows of COPY and INSERT statements of psql, or of JSON.
 
     network(name, connectable_id, cidr4)             link(src_connectable_id, dst_connectable_id, measurable_id, …)
     node(name, measurable_id)                        node_interface(connectable_id, measurable_id, address4?)
@@ -6,17 +6,22 @@
 
 Networks and interfaces share their ids, and so do nodes and links. A link between two networks is a route; one between
 a network and an interface attaches the node. Links are stored in both directions. Other tables are ignored.
+
+In JSON, rows are objects in lists by table, as the old tools passed them on; a list may also have the name of their
+function that reads the table: `_get_network_table_from_db`.
 """
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from netloom.model.codec import Malformed, Spot
+from netloom.model.document import Document, Json
 from netloom.model.topology.conversion import Converted, Item, OldHost, OldNetwork, OldPort, Written, assemble
-from netloom.model.topology.findings import Finding
+from netloom.model.topology.findings import Finding, at, spot_of
 
 COLUMNS = {
     "network": ("name", "connectable_id", "cidr4"),
@@ -27,6 +32,7 @@ COLUMNS = {
 }
 """The tables, and the columns that they must have."""
 MOST_ROWS = 20_000
+_LIST = re.compile(rf"(?:[\w:]*_get_)?({'|'.join(COLUMNS)})(?:_table_from_db)?")
 _STATEMENT = re.compile(
     r'^[ \t]*(COPY|INSERT[ \t]+INTO)[ \t]+(?:\w+\.)?"?(\w+)"?[ \t]*\(([^()\n]*)\)[ \t]*(FROM[ \t]+stdin;|VALUES)',
     re.MULTILINE | re.IGNORECASE,
@@ -59,7 +65,44 @@ def convert(text: str) -> Converted:
         offset = _take(dump, found)
     if any(not one.is_warning for one in dump.findings):
         return Converted(None, findings=dump.findings)
-    return _assembled(dump)
+    return _assembled(dump.rows, dump.findings)
+
+
+def is_rows(document: Document) -> bool:
+    """Whether a document is rows by table: it has a list of networks with an id."""
+    lists = [value for key, value in document.items() if (found := _LIST.fullmatch(key)) and found[1] == "network"]
+    return any(isinstance(one, list) and all(isinstance(row, dict) for row in one) for one in lists)
+
+
+def convert_rows(document: Document, spot: Spot) -> Converted:
+    """Return the topology document of rows in JSON."""
+    rows: dict[str, list[Row]] = {table: [] for table in COLUMNS}
+    found: list[Finding] = []
+    for key, several in document.items():
+        table = _LIST.fullmatch(key)
+        if table is None:
+            continue
+        if not isinstance(several, list):
+            found.append(at(spot, f".{key}", f"the rows of {table[1]} are not a list"))
+            continue
+        for number, row in enumerate(several):
+            place = spot_of(spot_of(spot, f".{key}"), f"[{number}]")
+            missing = [one for one in COLUMNS[table[1]] if not isinstance(row, dict) or one not in row]
+            if missing:
+                said = f"a row of {table[1]} has no {missing[0]}"
+                found.append(Finding(place.line, place.column, said))
+                continue
+            rows[table[1]].append({name: _cell(value, spot_of(place, f".{name}")) for name, value in row.items()})
+    if sum(map(len, rows.values())) > MOST_ROWS:
+        raise Malformed(f"the file has more than {MOST_ROWS} rows", line=1, column=1)
+    return Converted(None, findings=found) if found else _assembled(rows, found)
+
+
+def _cell(value: Json, spot: Spot) -> Written:
+    """Return a value as it is in a dump."""
+    if value is None:
+        return Written("", spot)
+    return Written(value if isinstance(value, str) else msgspec.json.encode(value).decode(), spot)
 
 
 def _take(dump: _Dump, statement: "re.Match[str]") -> int:
@@ -134,8 +177,7 @@ def _inserted(dump: _Dump, offset: int) -> Rows:
     yield [], len(dump.text), len(dump.text)
 
 
-def _assembled(dump: _Dump) -> Converted:
-    rows, found = dump.rows, dump.findings
+def _assembled(rows: Mapping[str, list[Row]], found: list[Finding]) -> Converted:
     networks = {row["connectable_id"].text: OldNetwork(row["name"], row["cidr4"]) for row in rows["network"]}
     nodes = {row["measurable_id"].text: row["name"] for row in rows["node"]}
     interfaces = {row["connectable_id"].text: row for row in rows["node_interface"]}

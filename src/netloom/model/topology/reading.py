@@ -1,6 +1,7 @@
 """Reading of files: `read` finds out the format by the content, and reports all problems at once, each with its place.
 
-    topology.yml of CyberRangeCZ, containers.yml, sandbox JSON of KYPO, dumps of KYPODB, SSH configs, Sandbox objects
+    topology.yml of CyberRangeCZ, containers.yml, sandbox JSON of KYPO, dumps of KYPODB in SQL or JSON, SSH configs,
+    Sandbox objects
 
 The old formats are converted to a topology document whose parts know where they were written, and judged like today's.
 """
@@ -98,6 +99,8 @@ def _structured(data: bytes) -> Reading:
         return _manifest(document, located.spot, found)
     if legacy.is_legacy(document):
         return _judged(Format.LEGACY, legacy.convert(document, located.spot), found)
+    if kypodb.is_rows(document):
+        return _judged(Format.KYPODB, kypodb.convert_rows(document, located.spot), found)
     topology, wrong = judge(document, located.spot)
     return Reading(Format.TOPOLOGY, collect([*found, *wrong]), topology=topology if not found else None)
 

@@ -9,6 +9,7 @@ Only what places machines is read: names, HostName, ProxyJump, and ProxyCommand 
 
 import re
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ from netloom.model.topology.findings import Finding
 
 MOST_MACHINES = 4096
 MOST_JUMPS = 16
+MOST_PATTERNS = 64
+"""Patterns of names that a jump host is compared with."""
 _DIRECTIVE = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 _WITH_VALUE = frozenset(("-W", "-F", "-i", "-p", "-o", "-l", "-J"))
 _NODE_NAME = re.compile(rules.SUBDOMAIN_PATTERN[1:-1])
@@ -64,8 +67,11 @@ def parse(text: str) -> tuple[tuple[Machine, ...], list[Finding]]:
         machines.append(_machine(names, block, line))
     known = {name for machine in machines for name in machine.names}
     known |= {machine.address for machine in machines}
+    patterns = [name for name in sorted(known) if "*" in name or "?" in name][:MOST_PATTERNS]
     for machine in machines:
-        if machine.jump and machine.jump not in known:
+        if not machine.jump or machine.jump in known:
+            continue
+        if not any(fnmatchcase(machine.jump, pattern) for pattern in patterns):
             message = f'the jump host "{machine.jump:.64}" is not in this file'
             found.append(Finding(machine.line, 1, message, is_warning=True))
     return tuple(machines), found

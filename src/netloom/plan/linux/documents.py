@@ -37,6 +37,7 @@ from netloom.plan.sandbox.topology import (
     spare_address,
     usable,
 )
+from netloom.plan.sandbox.transit import Way, ways
 
 VERSION = 1
 PORT = 14789
@@ -47,6 +48,9 @@ OVERHEAD = {4: 50, 6: 70}
 LEAST_MTU, LEAST_MTU_6 = 576, 1280
 LARGEST_MTU = 65535
 METRIC = 100
+"""The metric of a route, for each link between routers on the way."""
+MOST_WAYS = 8
+"""Routes of a router to one network."""
 SAVED = 50
 """A burst is the rate of a second divided by this."""
 LEAST_BURST = 5000
@@ -315,7 +319,7 @@ class _Planner:
         node: str,
         *,
         shapes: Mapping[tuple[str, str], Document],
-        routes: Mapping[str, list[tuple[str, str]]],
+        routes: Mapping[str, list[tuple[str, int, str]]],
         filters: Mapping[str, Document],
         copies: Mapping[str, list[Document]],
         carriers: Mapping[str, list[Document]],
@@ -359,9 +363,9 @@ class _Planner:
             ],
             "partitions": self._partitions(mine),
             "routes": [
-                {"namespace": space, "to": to, "via": via, "metric": METRIC}
+                {"namespace": space, "to": to, "via": via, "metric": metric}
                 for space in spaces
-                for to, via in sorted(routes.get(space, ()))
+                for to, metric, via in sorted(routes.get(space, ()))
             ],
             "copies": copies.get(node, []),
             "dhcp": [self._server(one) for one in mine if one.machine == f"{one.network} dhcp"],
@@ -456,19 +460,26 @@ class _Planner:
             copies.setdefault(target.node, []).append(arriving)
         return copies, carriers
 
-    def _routes(self) -> tuple[dict[str, list[tuple[str, str]]], list[Problem]]:
-        """Return the routes of each namespace, and problems."""
+    def _routes(self) -> tuple[dict[str, list[tuple[str, int, str]]], list[Problem]]:
+        """Return the routes of each namespace, each a block, its metric and the next hop; and problems.
+
+        A way over several routers that are joined without the WAN has the metric of as many hops. The kernel uses the
+        longer ones while the shorter one's interface is down.
+        """
         parts = self._parts
         of_man, problems = routes_of_man(parts) if parts.man else ([], [])
-        found = {self._spaces[Part((MAN,), MAN)]: of_man}
+        found = {self._spaces[Part((MAN,), MAN)]: [(to, METRIC, via) for to, via in of_man]}
+        between = ways(parts)
         for link in parts.links:
             segment = parts.segments[link.network]
             if link.position == 0 and segment.routers:
-                found[self._hosts[Part((link.host,))]] = [(_everything(segment.block.version), segment.routers[0][1])]
+                default = (_everything(segment.block.version), METRIC, segment.routers[0][1])
+                found[self._hosts[Part((link.host,))]] = [default]
         for router in parts.routers:
+            mine = found.setdefault(self._spaces[Part((router.name,), "router")], [])
+            mine += _metrics(between.get(router.name, ()))
             if router.wan and parts.wan_block is not None:
-                default = (_everything(parts.wan_block.version), parts.man)
-                found[self._spaces[Part((router.name,), "router")]] = [default]
+                mine.append((_everything(parts.wan_block.version), METRIC, parts.man))
         return found, problems
 
     def _filters(self) -> dict[str, Document]:
@@ -535,6 +546,17 @@ def _links(router: RouterLinks, parts: Usable) -> Iterator[tuple[str, tuple[str,
     yield from router.networks
     if router.wan and parts.wan_block is not None:
         yield _wan(parts), (f"{router.wan}/{parts.wan_block.prefixlen}",)
+
+
+def _metrics(several: Iterable[Way]) -> Iterator[tuple[str, int, str]]:
+    """Yield the routes of some ways, no two of them with one block and one metric: the kernel has only one such."""
+    last: dict[str, tuple[int, int]] = {}
+    for one in sorted(several):
+        number, metric = last.get(one.to, (0, 0))
+        metric = max(METRIC * one.hops, metric + 1)
+        if number < MOST_WAYS:
+            last[one.to] = number + 1, metric
+            yield one.to, metric, one.via
 
 
 def _copies_of(node: str) -> str:

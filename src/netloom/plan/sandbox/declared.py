@@ -8,13 +8,14 @@ For a host A and an address of a host B:
     users        must reach first addresses, and may reach others, of networks with a router and `accessible_by_user`
     outside      a host may reach it through the Sandbox's own objects, unless it has `block_internet`
 
-Two networks are joined if a router is on both, or if each has a router and is accessible by users: then `man` joins
-them. The gateway of a network is its first router by name; it leads to the networks it is on, and through `man` to
-those that users may enter. The first network of a host is that of its default route: the other addresses of a host
-answer on their own networks only.
+Two networks are joined if a router is on both, or a router on one and a router on the other are connected by networks
+that only routers are in; or if each has a router and is accessible by users: then `man` joins them. The gateway of a
+network is its first router by name; it leads to the networks it is on, to those of the routers it is connected to, and
+through `man` to those that users may enter. The first network of a host is that of its default route: the other
+addresses of a host answer on their own networks only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
@@ -64,8 +65,28 @@ class Declared:
                 mine.append(target)
         self.networks_of = {host: {one.network for one in mine} for host, mine in self.links.items()}
         self.without_internet = {name for name, one in hosts.items() if one.block_internet}
+        self._connected = self._connections()
         self._joined: dict[tuple[str, str], bool] = {}
         self._leading: dict[tuple[str, str], bool] = {}
+
+    def _connections(self) -> dict[int, dict[str, str]]:
+        """Return one router for all that networks of routers alone connect, by address family and router."""
+        used = {target.network for mine in self.links.values() for target in mine}
+        found: dict[int, dict[str, str]] = {}
+        for name, routers in self._routers.items():
+            if name in used or len(routers) < 2:
+                continue
+            first = found.setdefault(addresses.family(self.networks[name].cidr), {})
+            heads = {first.get(one, one) for one in routers}
+            head = min(heads)
+            first.update(dict.fromkeys(routers, head))
+            first.update({one: head for one, other in first.items() if other in heads})
+        return found
+
+    def _reached(self, routers: Collection[str], family: int) -> set[str]:
+        """Return one router for each group of connected ones that some routers are of."""
+        first = self._connected.get(family, {})
+        return {first.get(one, one) for one in routers}
 
     def targets(self) -> list[Target]:
         """Return all addresses of hosts."""
@@ -80,9 +101,10 @@ class Declared:
         """Whether packets pass between two networks, by routers."""
         key = (one, other) if one <= other else (other, one)
         if key not in self._joined:
-            shared = self._routers.get(one, set()) & self._routers.get(other, set())
-            family = addresses.family(self.networks[one].cidr) == addresses.family(self.networks[other].cidr)
-            self._joined[key] = family and (bool(shared) or (self.for_users(one) and self.for_users(other)))
+            version = addresses.family(self.networks[one].cidr)
+            mine, others = (self._reached(self._routers.get(name, ()), version) for name in key)
+            same = version == addresses.family(self.networks[other].cidr)
+            self._joined[key] = same and (bool(mine & others) or (self.for_users(one) and self.for_users(other)))
         return self._joined[key]
 
     def must(self, host: str, target: Target) -> bool:
@@ -98,9 +120,10 @@ class Declared:
         """Whether the gateway of a network leads to another network."""
         if (one, other) not in self._leading:
             gateway = min(self._routers.get(one, ()), default="")
-            same = addresses.family(self.networks[one].cidr) == addresses.family(self.networks[other].cidr)
-            leads = gateway in self._routers.get(other, ()) or self.for_users(other)
-            self._leading[one, other] = bool(gateway) and same and leads
+            version = addresses.family(self.networks[one].cidr)
+            same = version == addresses.family(self.networks[other].cidr)
+            mine, others = self._reached((gateway,), version), self._reached(self._routers.get(other, ()), version)
+            self._leading[one, other] = bool(gateway) and same and (bool(mine & others) or self.for_users(other))
         return self._leading[one, other]
 
     def may(self, host: str, target: Target) -> bool:

@@ -351,6 +351,11 @@ class Forwarding:
             return Trip(hops=(router.name,), reason=f"{router.name} has no address of that family")
         return self._complete(self._through(router, src, dst), src, dst, None)
 
+    def comes_back(self, trip: Trip, dst: Ip) -> bool:
+        """Whether an answer from outside to a packet that left at the last router of its way reaches the sender."""
+        router = self.routers.get(trip.hops[-1]) if trip.hops else None
+        return router is not None and trip.source is not None and not self._through(router, dst, trip.source).reason
+
     def _complete(self, way: Way, src: Ip | None, dst: Ip, link: Link | None) -> Trip:
         if way.reason or src is None:
             return Trip(source=src, hops=way.hops, reason=way.reason)

@@ -1,19 +1,21 @@
 """The objects of a Sandbox: its value and the Nodes in, all objects that must exist out.  Pure.
 
     topology network   Network, Subnet: its gateway is the address of its router
-    routers            Router each, with a port on each of its networks and one on the WAN, and the default route to man
+    routers            Router each, with a port on each of its networks and one on the WAN, the default route to man,
+                       and routes to the networks that it reaches over networks of routers alone
     wan                Network, Subnet, and the Router `man`, with a route to each network through its router
     net_mapping        NetworkAttachment: the first one of a host has the default route
     block_internet     SecurityProfile that allows egress to the Sandbox's own blocks only
     gateway            the external gateway of man
     accessible_by_user with false: router policy of man that drops what enters the network through it
-    network_forwarding Mirror for each source
+    network_forwarding Mirror for each source: of the attachment, or, for a router, of the network
     spec.links         Shaping of the attachment, or of the Router's port, both directions
     spec.macs          MAC address of the attachment
     spec.faults        linkDown of attachments and router ports; SecurityProfiles that keep hosts apart
 
 So packets between networks of one router pass one hop, and three hops between networks of two routers: router, man,
-router. Everything carries the owner reference and the label of the Sandbox.
+router; without man if a network of routers alone joins them (`transit.py`). Everything carries the owner reference and
+the label of the Sandbox.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +37,16 @@ from netloom.model.kinds.networks import (
     Subnet,
     SubnetSpec,
 )
-from netloom.model.kinds.paths import Direction, Mirror, MirrorDirection, MirrorEnd, MirrorSpec, Place, Shaping
+from netloom.model.kinds.paths import (
+    Direction,
+    Mirror,
+    MirrorDirection,
+    MirrorEnd,
+    MirrorSource,
+    MirrorSpec,
+    Place,
+    Shaping,
+)
 from netloom.model.kinds.paths import ShapingSpec as Shape
 from netloom.model.kinds.policy import (
     EgressRule,
@@ -45,7 +56,7 @@ from netloom.model.kinds.policy import (
     SecurityProfile,
     SecurityProfileSpec,
 )
-from netloom.model.kinds.sandbox import ForwardingDirection, Placement, Sandbox, SandboxLink
+from netloom.model.kinds.sandbox import ForwardingDirection, ForwardingPoint, Placement, Sandbox, SandboxLink
 from netloom.model.registry import (
     HOST_DOCUMENT,
     MIRROR,
@@ -73,6 +84,7 @@ from netloom.plan.sandbox.topology import (
     spare_address,
     usable,
 )
+from netloom.plan.sandbox.transit import shortest, ways
 
 LINK_UNSUPPORTED = "LinkUnsupported"
 NETNS_FOLDER = "/run/netns"
@@ -109,6 +121,12 @@ _DIRECTIONS = {
     ForwardingDirection.OUT: MirrorDirection.EGRESS,
     ForwardingDirection.BOTH: MirrorDirection.BOTH,
 }
+_TURNED = {
+    MirrorDirection.INGRESS: MirrorDirection.EGRESS,
+    MirrorDirection.EGRESS: MirrorDirection.INGRESS,
+    MirrorDirection.BOTH: MirrorDirection.BOTH,
+}
+"""The same traffic from the point of view of the other end of the link."""
 
 
 def plan_sandbox(sandbox: Sandbox, nodes: Collection[str], placed: Mapping[str, str] | None = None) -> SandboxPlan:
@@ -118,6 +136,12 @@ def plan_sandbox(sandbox: Sandbox, nodes: Collection[str], placed: Mapping[str, 
     backend is not considered: the objects of the backend `linux` are in plan/linux/objects.py.
     """
     return _Planner(sandbox, nodes, placed or {}).plan()
+
+
+def wan_network(sandbox: Sandbox) -> str:
+    """Return the Network that is the WAN of a Sandbox, or "" if it has none."""
+    planner = _Planner(sandbox, (), {})
+    return planner.wan_name
 
 
 class _Planner:
@@ -147,6 +171,11 @@ class _Planner:
         self._macs = {ends[end]: mac for end, mac in macs.items() if end in ends}
         self._faults = plan_faults(sandbox.spec.faults, parts)
         self._problems += self._faults.problems
+
+    @property
+    def wan_name(self) -> str:
+        """The Network of the WAN; "": there is none."""
+        return self._networks.get(self._wan, "")
 
     def plan(self) -> SandboxPlan:
         """Return the plan."""
@@ -212,6 +241,7 @@ class _Planner:
 
     def _router_objects(self) -> Iterator[Router]:
         parts = self._parts
+        between = ways(parts)
         for router in parts.routers:
             ports = [
                 RouterPort(
@@ -219,19 +249,19 @@ class _Planner:
                 )
                 for name, ips in router.networks
             ]
-            routes: tuple[Route, ...] = ()
+            routes = tuple(Route(to=one.to, via=one.via) for one in shortest(between.get(router.name, ())))
             if router.wan and parts.wan_block is not None:
                 ports.append(self._wan_port(router.name, router.wan, parts.wan_block))
                 everything = "::/0" if parts.wan_block.version == 6 else "0.0.0.0/0"
-                routes = (Route(to=everything, via=parts.man),)
+                routes = (*routes, Route(to=everything, via=parts.man))
             spec = RouterSpec(networks=tuple(ports), routes=routes)
             yield self._router(self._routers[Part((router.name,), "router")], spec)
         if parts.man and parts.wan_block is not None:
-            ways, problems = routes_of_man(parts)
+            of_man, problems = routes_of_man(parts)
             self._problems += problems
             spec = RouterSpec(
                 networks=(self._wan_port(MAN, parts.man, parts.wan_block),),
-                routes=tuple(Route(to=to, via=via) for to, via in ways),
+                routes=tuple(Route(to=to, via=via) for to, via in of_man),
                 policies=tuple(self._policies_of_man()),
                 gateway=self._spec.gateway,
             )
@@ -391,25 +421,47 @@ class _Planner:
             text = f"{at}.destination: host {forwarding.destination.host} has no link to"
             self._problems.append(Problem(INVALID, f"{text} {forwarding.destination.network}"))
             return
-        pairs: dict[Part, tuple[HostLink, HostLink]] = {}
+        target = destination[0]
+        found: dict[Part, tuple[MirrorSource, MirrorDirection]] = {}
         for source in forwarding.sources:
-            found = links.get((source.host, source.network))
-            if found is None:
-                text = f"{at}.sources: host {source.host} has no link to {source.network}: a router has no port to copy"
+            if source.host in {one.name for one in self._parts.routers}:
+                found |= self._mirrored_network(source, target)
+                continue
+            ends = links.get((source.host, source.network))
+            if ends is None:
+                text = f"{at}.sources: {source.host} has no link to {source.network}: name a machine and its network"
                 self._problems.append(Problem(INVALID, text))
                 continue
-            for one in found:
-                if one != destination[0]:
-                    part = Part((one.host, one.network, "to", destination[0].host, destination[0].network), one.ip)
-                    pairs[part] = one, destination[0]
-        for part, name in assign(self._name, pairs).items():
-            source_link, destination_link = pairs[part]
+            for one in ends:
+                if one != target:
+                    part = Part((one.host, one.network, "to", target.host, target.network), one.ip)
+                    end = MirrorSource(attachment=self._attachments[_link_part(one)])
+                    found[part] = end, _DIRECTIONS[forwarding.direction]
+        for part, name in assign(self._name, found).items():
+            end, direction = found[part]
             spec = MirrorSpec(
-                source=MirrorEnd(attachment=self._attachments[_link_part(source_link)]),
-                destination=MirrorEnd(attachment=self._attachments[_link_part(destination_link)]),
-                direction=_DIRECTIONS[forwarding.direction],
+                source=end,
+                destination=MirrorEnd(attachment=self._attachments[_link_part(target)]),
+                direction=direction,
             )
             yield Mirror(api_version=MIRROR.api_version, kind=MIRROR.name, metadata=self._meta(name), spec=spec)
+
+    def _mirrored_network(
+        self, source: ForwardingPoint, target: HostLink
+    ) -> dict[Part, tuple[MirrorSource, MirrorDirection]]:
+        """Return the mirror of a router's link: of its network, for a Router of OVN has no port that could be copied.
+
+        What the router receives, hosts of the network send.
+        """
+        forwarding = self._spec.topology.network_forwarding
+        networks = {name for one in self._parts.routers if one.name == source.host for name, _ in one.networks}
+        if forwarding is None or source.network not in networks:
+            text = f"{source.host} has no link to {source.network}: name one of its networks, other than the WAN"
+            self._problems.append(Problem(INVALID, f"spec.topology.network_forwarding.sources: {text}"))
+            return {}
+        end = MirrorSource(network=self._networks[Part((source.network,))])
+        part = Part((source.network, "to", target.host, target.network), "network")
+        return {part: (end, _TURNED[_DIRECTIONS[forwarding.direction]])}
 
 
 def _each(objects: Sequence[Resource], kind: Kind) -> dict[str, tuple[ObjectKey, ...]]:

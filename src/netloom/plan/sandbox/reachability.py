@@ -72,6 +72,8 @@ class Verification(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     matrix: dict[str, dict[str, bool]] = {}
     """Whether each host, and users, reach each address, as "HOST ADDRESS"."""
+    outside: dict[str, bool] = {}
+    """Whether each host reaches what is beyond the gateway, with the routes that the plan gives it."""
     strangers: tuple[str, ...] = ()
     """The addresses that machines of others have in the Sandbox's Networks, as "NetworkAttachment NAME ADDRESS"; of
     many, the first ones."""
@@ -150,6 +152,7 @@ class _Verifier:
         self._reached = self._blocked = self._parted = self._more = 0
         self._found: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
         self._matrix: dict[str, dict[str, bool]] = {}
+        self._beyond: dict[str, bool] = {}
 
     def verify(self) -> Verification:
         """Return the comparison."""
@@ -175,6 +178,7 @@ class _Verifier:
             more=self._more,
             warnings=tuple(declared.warnings()),
             matrix=self._matrix,
+            outside=self._beyond,
             strangers=tuple(shown for shown, _ in self._near),
         )
 
@@ -247,7 +251,12 @@ class _Verifier:
         for ip, shown in self._outside_addresses():
             if ip.version not in versions:
                 continue
-            tried = (self._forwarding.trip(machine, ip), *self._forwarding.attempts(machine, ip))
+            own = self._forwarding.trip(machine, ip)
+            if not shown:
+                self._beyond[host] = self._beyond.get(host, False) or (
+                    own.is_outside and own.passes and self._forwarding.comes_back(own, ip)
+                )
+            tried = (own, *self._forwarding.attempts(machine, ip))
             ways = [one for one in tried if one.returns and one.is_outside != bool(shown)]
             allowed = host not in self._declared.without_internet and not shown
             leak = next((one for one in ways if not (allowed and self._own_routers.issuperset(one.hops))), None)

@@ -170,7 +170,7 @@ def plug_attachments(on: NodeServices) -> Part:
 
 def mirror(on: NodeServices) -> Part:
     """Write the mirrors of this node."""
-    reconciler = MirrorReconciler(on.attachments.cache, on.watches, on.switch)
+    reconciler = MirrorReconciler(on.underlay, on.attachments.cache, on.watches, on.switch)
     controller = Controller("mirrors", reconciler.reconcile, random=on.random, all_keys=reconciler.all_keys, workers=1)
     on.watches.on_mirrors.connect(controller.queue.add)
     on.switch.on_interfaces.connect(lambda names: controller.queue.update(reconciler.interfaces_changed(names)))
