@@ -1,0 +1,50 @@
+"""The names and labels of the objects that are made for a Kubernetes cluster."""
+
+import hashlib
+
+NAMESPACE = "netloom-pods"
+"""The default namespace of these objects."""
+PREFIX = "kube.netloom.dev/"
+"""Labels and annotations under this prefix are ours; they are not taken over from pods."""
+MANAGED = PREFIX + "managed"
+"""The label of every object that is made for the cluster; its value is "true"."""
+OF_NAMESPACE = PREFIX + "namespace"
+"""The label with the namespace of the pod, Service or policy."""
+POD_UID = PREFIX + "pod-uid"
+"""The label with the uid of the pod."""
+POD_NAME = PREFIX + "pod"
+"""The annotation with the name of the pod."""
+HOST = PREFIX + "host"
+"""The label of the attachments of nodes; its value is "true"."""
+NETWORK = "pods"
+"""The Network of all pods."""
+ROUTER = "pods"
+"""The Router of all pods."""
+HOST_DEVICE = "nl-host"
+"""The device of a node in the Network of pods."""
+LONGEST = 253
+_DIGEST = 16
+
+
+def joined(*parts: str) -> str:
+    """Return a name made of parts; one that is too long ends with a digest of itself."""
+    text = ".".join(parts)
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    return text[: LONGEST - _DIGEST - 1].rstrip("-.") + "-" + digest
+
+
+def pod(namespace: str, name: str) -> str:
+    """Return the name of the attachment of a pod."""
+    return joined("pod", namespace, name)
+
+
+def node(name: str) -> str:
+    """Return the name of the attachment of a node."""
+    return joined("node", name)
+
+
+def slice_subnet(node_name: str, family: int) -> str:
+    """Return the name of the Subnet of a node's pods; `family` is 4 or 6."""
+    return joined(f"slice-v{family}", node_name)
