@@ -12,6 +12,8 @@ OF_NAMESPACE = PREFIX + "namespace"
 """The label with the namespace of the pod, Service or policy."""
 POD_UID = PREFIX + "pod-uid"
 """The label with the uid of the pod."""
+PORT = PREFIX + "port-"
+"""The beginning of the labels with the numbers of a pod's named ports: `kube.netloom.dev/port-tcp-http: "8080"`."""
 POD_NAME = PREFIX + "pod"
 """The annotation with the name of the pod."""
 SOURCE = PREFIX + "source"
@@ -22,6 +24,8 @@ NETWORK = "pods"
 """The Network of all pods."""
 ROUTER = "pods"
 """The Router of all pods."""
+HOSTS = "hosts"
+"""The SecurityProfile that covers the attachments of nodes."""
 HOST_DEVICE = "nl-host"
 """The device of a node in the Network of pods."""
 LONGEST = 253
@@ -50,3 +54,26 @@ def node(name: str) -> str:
 def slice_subnet(node_name: str, family: int) -> str:
     """Return the name of the Subnet of a node's pods; `family` is 4 or 6."""
     return joined(f"slice-v{family}", node_name)
+
+
+def service(namespace: str, name: str, family: int, port: str = "") -> str:
+    """Return the name of a LoadBalancer of a Service; with `port` that of ports with endpoints of their own."""
+    return joined(f"service-v{family}", namespace, name, *((port,) if port else ()))
+
+
+def policy(namespace: str, name: str, *, part: int = 1, port: str = "") -> str:
+    """Return the name of a SecurityProfile of a NetworkPolicy.
+
+    `part` counts those that one policy needs; `port` is the named port that this one is for, as `tcp-http-8080`.
+    """
+    return joined("-".join(filter(None, ("policy", str(part) if part > 1 else "", port))), namespace, name)
+
+
+def port_name(protocol: str, name: str) -> str:
+    """Return a named port as a part of names."""
+    return f"{protocol.lower()}-{name}"
+
+
+def port_label(protocol: str, name: str) -> str:
+    """Return the key of the label with the number of a pod's named port."""
+    return PORT + port_name(protocol, name)
