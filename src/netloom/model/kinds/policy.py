@@ -324,7 +324,7 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
         ),
     ]
     endpoints: Annotated[
-        tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=1024)
+        tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=8192)
     ] = None
     selector: Annotated[LabelSelector | None, meta("The attachments with these labels are the endpoints.")] = None
     affinity_seconds: Annotated[
