@@ -19,8 +19,10 @@ import msgspec
 from msgspec import structs
 
 from netloom.control.kube.network_condition import NetworkCondition
+from netloom.control.kube.policies import PolicyPlans
 from netloom.control.kube.views import (
     BY_NODE,
+    BY_SERVICE,
     BY_SOURCE,
     CLUSTER,
     ClusterInformers,
@@ -34,14 +36,16 @@ from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.kubernetes import ClusterNode, Pod
-from netloom.model.kubernetes import CLUSTER_NODE, POD
+from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, EndpointSlice, NetworkPolicy, Pod, Service
+from netloom.model.kubernetes import CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.changes import Changes, changes, differs
 from netloom.plan.kube.cluster import plan_network, plan_node, slices
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned
 from netloom.plan.kube.pods import plan_pod, wants_attachment
+from netloom.plan.kube.policies import plan_hosts
+from netloom.plan.kube.services import plan_service
 from netloom.plan.problem import Problem, Unit
 
 WORKERS = 16
@@ -68,6 +72,10 @@ class KubeReconciler:
         self._settings = settings
         self._nodes = cluster.nodes.cache
         self._pods = cluster.pods.cache
+        self._services = cluster.services.cache
+        self._slices = cluster.slices.cache
+        self._policies = cluster.policies.cache
+        self._policy_plans = PolicyPlans(settings)
         self._made = made
         self._attachments: Cache[NetworkAttachment] = made[NETWORK_ATTACHMENT.name]
         self._condition = condition
@@ -83,6 +91,8 @@ class KubeReconciler:
         found = {CLUSTER: None}
         found |= dict.fromkeys(_unit(CLUSTER_NODE.name, key) for key, _ in self._nodes.items())
         found |= dict.fromkeys(_unit(POD.name, key) for key, one in self._pods.items() if wants_attachment(one))
+        found |= dict.fromkeys(_unit(SERVICE.name, key) for key, _ in self._services.items())
+        found |= dict.fromkeys(_unit(NETWORK_POLICY.name, key) for key, _ in self._policies.items())
         found |= dict.fromkeys(source_of(one) for cache in self._made.values() for one in cache)
         return list(found)
 
@@ -93,6 +103,10 @@ class KubeReconciler:
                 return self._nodes.get("", key.name)
             case POD.name:
                 return self._pods.get(key.namespace, key.name)
+            case SERVICE.name:
+                return self._services.get(key.namespace, key.name)
+            case NETWORK_POLICY.name:
+                return self._policies.get(key.namespace, key.name)
         return None
 
     def node_changed(self, change: Change[ClusterNode]) -> Iterable[Unit]:
@@ -104,8 +118,28 @@ class KubeReconciler:
         return (own, CLUSTER, *self._pods_on(change.key.name))
 
     def pod_changed(self, change: Change[Pod]) -> Iterable[Unit]:
-        """Return the pod, if something that is planned from it changed."""
-        return () if _planned(change.old) == _planned(change.new) else (_unit(POD.name, change.key),)
+        """Return the pod, if something that is planned from it changed, and the policies that this concerns."""
+        if _planned(change.old) == _planned(change.new):
+            return ()
+        return (_unit(POD.name, change.key), *self._policy_plans.pod_changed(change))
+
+    def service_changed(self, change: Change[Service]) -> Iterable[Unit]:
+        """Return the Service."""
+        return (_unit(SERVICE.name, change.key),)
+
+    def slice_changed(self, change: Change[EndpointSlice]) -> Iterable[Unit]:
+        """Return the Service that a slice is of."""
+        found = {one.service: None for one in (change.old, change.new) if one is not None and one.service}
+        return [Unit(SERVICE.name, change.key.namespace, name) for name in found]
+
+    def policy_changed(self, change: Change[NetworkPolicy]) -> Iterable[Unit]:
+        """Return the policy."""
+        self._policy_plans.policy_changed(change)
+        return (_unit(NETWORK_POLICY.name, change.key),)
+
+    def namespace_changed(self, change: Change[ClusterNamespace]) -> Iterable[Unit]:
+        """Return the policies that the labels of a namespace concern."""
+        return self._policy_plans.namespace_changed(change)
 
     def object_changed(self, change: Change[Any]) -> Iterable[Unit]:
         """Return the source of an object that is made; for the attachment of a node, the pods on it as well."""
@@ -146,7 +180,7 @@ class KubeReconciler:
         """Return what must exist for a key; None if that is not known."""
         match key.kind:
             case CLUSTER.kind:
-                return None if self._nodes.undecodable else plan_network(self._settings, self._nodes)
+                return None if self._nodes.undecodable else self._plan_cluster()
             case CLUSTER_NODE.name:
                 node = self._nodes.get("", key.name)
                 if node is None:
@@ -154,7 +188,27 @@ class KubeReconciler:
                 return plan_node(self._settings, node)
             case POD.name:
                 return self._plan_pod(key)
+            case SERVICE.name:
+                return self._plan_service(key)
+            case NETWORK_POLICY.name:
+                policy = self._policies.get(key.namespace, key.name)
+                if policy is None:
+                    return None if Key(key.namespace, key.name) in self._policies.undecodable else NOTHING
+                return self._policy_plans.plan(policy)
         return NOTHING
+
+    def _plan_cluster(self) -> Planned:
+        network, hosts = plan_network(self._settings, self._nodes), plan_hosts(self._settings)
+        return Planned(objects=(*network.objects, *hosts.objects), problems=(*network.problems, *hosts.problems))
+
+    def _plan_service(self, key: Unit) -> Planned | None:
+        service = self._services.get(key.namespace, key.name)
+        if service is None:
+            return None if Key(key.namespace, key.name) in self._services.undecodable else NOTHING
+        if self._slices.undecodable:
+            return None  # Which Service it is of is not known.
+        found = self._slices.indexed(BY_SERVICE, f"{key.namespace}/{key.name}")
+        return plan_service(self._settings, service, sorted(found, key=lambda one: one.metadata.name))
 
     def _plan_pod(self, key: Unit) -> Planned | None:
         pod = self._pods.get(key.namespace, key.name)

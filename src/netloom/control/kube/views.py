@@ -20,7 +20,6 @@ from netloom.model.kinds.kubernetes import (
     ClusterNode,
     EndpointSlice,
     NetworkPolicy,
-    NetworkPolicyPeer,
     Pod,
     Service,
     decode,
@@ -45,9 +44,7 @@ RUNNING = Selector(
     )
 )
 MANAGED = Selector(labels=(Requirement(names.MANAGED, Operator.IN, frozenset(("true",))),))
-BY_NODE, BY_NAMESPACE, BY_SERVICE, BY_SOURCE, BY_USE = "node", "namespace", "service", "source", "use"
-NAMESPACES, PODS = "namespaces", "pods"
-"""What a policy depends on: the labels of namespaces; the ports of pods, by their names."""
+BY_NODE, BY_SERVICE, BY_SOURCE = "node", "service", "source"
 CLUSTER = Unit("Cluster", "", names.NETWORK)
 """The source of what there is once for the cluster."""
 UNKNOWN = Unit("Unknown", "", "unknown")
@@ -73,10 +70,10 @@ class ClusterInformers:
 
         self.nodes = of(CLUSTER_NODE, ClusterNode)
         self.namespaces = of(CLUSTER_NAMESPACE, ClusterNamespace)
-        self.pods = of(POD, Pod, {BY_NODE: _node, BY_NAMESPACE: _namespace}, selector=RUNNING)
+        self.pods = of(POD, Pod, {BY_NODE: _node}, selector=RUNNING)
         self.services = of(SERVICE, Service)
         self.slices = of(ENDPOINT_SLICE, EndpointSlice, {BY_SERVICE: service_of})
-        self.policies = of(NETWORK_POLICY, NetworkPolicy, {BY_USE: uses})
+        self.policies = of(NETWORK_POLICY, NetworkPolicy)
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Return all of them."""
@@ -110,27 +107,8 @@ def service_of(one: EndpointSlice) -> Iterable[str]:
     return (f"{one.metadata.namespace}/{one.service}",) if one.service else ()
 
 
-def uses(policy: NetworkPolicy) -> Iterable[str]:
-    """Return what a policy depends on besides itself."""
-    rules = [(one.from_, one.ports) for one in policy.spec.ingress] + [
-        (one.to, one.ports) for one in policy.spec.egress
-    ]
-    if any(_selects_namespaces(peer) for peers, _ in rules for peer in peers):
-        yield NAMESPACES
-    if any(isinstance(port.port, str) for _, ports in rules for port in ports):
-        yield PODS
-
-
-def _selects_namespaces(peer: NetworkPolicyPeer) -> bool:
-    return peer.namespace_selector is not None
-
-
 def _node(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,)
-
-
-def _namespace(pod: Pod) -> Iterable[str]:
-    return (pod.metadata.namespace,)
 
 
 def _without_status(stored: Stored) -> Resource:

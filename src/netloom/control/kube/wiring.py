@@ -37,6 +37,10 @@ class Parts(NamedTuple):
         """Have changes enqueue keys of the controller."""
         controller.watch(self.cluster.nodes, self.reconciler.node_changed)
         controller.watch(self.cluster.pods, self.reconciler.pod_changed)
+        controller.watch(self.cluster.namespaces, self.reconciler.namespace_changed)
+        controller.watch(self.cluster.services, self.reconciler.service_changed)
+        controller.watch(self.cluster.slices, self.reconciler.slice_changed)
+        controller.watch(self.cluster.policies, self.reconciler.policy_changed)
         for one in self.made.values():
             controller.watch(one, self.reconciler.object_changed)
 

@@ -149,7 +149,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     columns: dict[str, Column] = {
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
-        # Without addresses, OVN checks those of no packet, in either direction; the MAC is checked in frames and in ARP.
+        # Without addresses, OVN checks those of no packet, in either direction; it checks the MAC all the same.
         "port_security": frozenset((one.mac if one.forwarding else f"{one.mac} {secure}",)),
         "enabled": not missing and not one.link_down,  # A port without its ACLs stays closed.
         "dhcpv4_options": v4.dhcp,
