@@ -9,7 +9,14 @@ from netloom.model.kinds import kubernetes
 
 
 def _kind(
-    group: str, name: str, resource: type[Resource], plural: str = "", *, namespaced: bool = True, status: bool = True
+    group: str,
+    name: str,
+    resource: type[Resource],
+    plural: str = "",
+    *,
+    namespaced: bool = True,
+    status: bool = True,
+    selectable: tuple[str, ...] = (),
 ) -> Kind:
     return Kind(
         group=group,
@@ -20,11 +27,12 @@ def _kind(
         type=resource,
         namespaced=namespaced,
         has_status=status,
+        selectable=selectable,
         description=(resource.__doc__ or "").partition("\n")[0],
     )
 
 
-POD = _kind("", "Pod", kubernetes.Pod)
+POD = _kind("", "Pod", kubernetes.Pod, selectable=("spec.nodeName", "status.phase"))
 CLUSTER_NODE = _kind("", "Node", kubernetes.ClusterNode, namespaced=False)
 CLUSTER_NAMESPACE = _kind("", "Namespace", kubernetes.ClusterNamespace, namespaced=False)
 SERVICE = _kind("", "Service", kubernetes.Service)

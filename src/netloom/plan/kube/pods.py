@@ -14,6 +14,7 @@ from netloom.model.kinds.kubernetes import Pod
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.cluster import Slice
+from netloom.plan.kube.indexes import port_labels
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned, meta
 from netloom.plan.problem import Problem
 
@@ -35,7 +36,7 @@ def plan_pod(settings: ClusterSettings, pod: Pod, own: Sequence[Slice]) -> Plann
         return Planned(problems=(Problem("NodeWithoutPodCIDR", text),))
     given = pod.metadata
     labels = {key: value for key, value in given.labels.items() if not key.startswith(names.PREFIX)}
-    labels |= {names.OF_NAMESPACE: given.namespace, names.POD_UID: given.uid}
+    labels |= port_labels(pod) | {names.OF_NAMESPACE: given.namespace, names.POD_UID: given.uid}
     attachment = NetworkAttachment(
         api_version=NETWORK_ATTACHMENT.api_version,
         kind=NETWORK_ATTACHMENT.name,
