@@ -133,7 +133,7 @@ def _free(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[tu
         if (refused := vips.refusal(world, balancer, vip)) is not None:
             outcome.report(refused.reason, f"spec.vips[{position}].ip: {refused.message}")
         else:
-            yield vip, str(addresses.address(vip.ip))
+            yield vip, addresses.canonical(vip.ip)
 
 
 def _targets(world: World, balancer: LoadBalancer) -> list[Target]:
@@ -147,7 +147,7 @@ def _targets(world: World, balancer: LoadBalancer) -> list[Target]:
     found = []
     near = vips.networks(world, balancer)
     for position, endpoint in enumerate(spec.endpoints or ()):
-        ip = str(addresses.address(endpoint.ip))
+        ip = addresses.canonical(endpoint.ip)
         network, attachment = "", ""
         if spec.health_check is not None:
             holders = ((one, vips.holder_of(world, namespace, one, ip)) for one in near)
