@@ -1,13 +1,17 @@
 """NetworkPolicies: the well-known traps one by one, limits, named ports, and which policies a change concerns."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from netloom.model import codec
 from netloom.model.kinds import kubernetes
 from netloom.model.kinds.kubernetes import NetworkPolicy
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.kube import names
 from netloom.plan.kube.indexes import (
     NamedPorts,
@@ -21,6 +25,8 @@ from netloom.plan.kube.policies import NamedPort
 from tests.plan.kube_world import Cluster, Judge, PodAt, Probe, policy
 
 Json = dict[str, Any]
+
+PAGE = Path(__file__).parents[2] / "docs/kubernetes-policies.md"
 
 NAMESPACES = {
     "a": {"kubernetes.io/metadata.name": "a", "team": "red"},
@@ -417,6 +423,16 @@ def test_names_and_labels_say_what_a_profile_is_of() -> None:
     assert len({one.name for one in found}) == 3
     assert all(len(one.name) <= 253 for one in found)
     assert all(one.labels == {names.MANAGED: "true", names.OF_NAMESPACE: "a"} for one in found)
+
+
+def test_the_example_of_the_page_is_true() -> None:
+    given, wanted = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [document] = codec.documents(given)
+    namespaces = {"shop": {}, "night": {"team": "backup"}, "vault": {"team": "backup"}, "other": {"team": "x"}}
+    cluster = Cluster(namespaces, [], document["spec"] | document["metadata"])
+    [profile] = codec.documents(wanted)
+    [found] = [one for one in cluster.profiles if one.metadata.name == profile["metadata"]["name"]]
+    assert found.spec == msgspec.convert(profile, SecurityProfile).spec
 
 
 # What a change concerns.

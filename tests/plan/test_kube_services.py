@@ -256,6 +256,12 @@ def test_a_protocol_that_nobody_knows_is_reported_and_costs_that_port_only() -> 
     assert plan.problems == (("Unsupported", "Service shop/web: port 81: protocol 'DCCP' cannot be balanced"),)
 
 
+def test_an_internal_traffic_policy_is_reported_and_all_endpoints_are_used() -> None:
+    plan = plan_service(SETTINGS, service(internalTrafficPolicy="Local"), [endpoints(endpoint("10.1.0.1"))])
+    assert [one.reason for one in plan.problems] == ["NotLocal"]
+    assert rows(plan) == {"service-v4.shop.web": {"10.96.0.10:80": "10.1.0.1:8080"}}
+
+
 def test_sctp_is_balanced() -> None:
     ports = [{"name": "http", "port": 80, "protocol": "SCTP"}]
     slices = [endpoints(endpoint("10.1.0.1"), ports=[{"name": "http", "protocol": "SCTP", "port": 9}])]

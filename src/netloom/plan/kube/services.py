@@ -7,6 +7,9 @@ pod, and a pod may be in the slice of one port only. So an endpoint that comes o
 Which endpoints are used is kube-proxy's choice: those that are ready; if none is, those that still serve while they
 terminate. A Service without endpoints has a LoadBalancer without endpoints, which refuses connections.
 
+One LoadBalancer has the same endpoints on all nodes. So `internalTrafficPolicy: Local` is reported, and topology hints
+are ignored, as a proxy may.
+
 Left alone: Services without a cluster IP (headless), with type ExternalName, and those with a label that tells every
 proxy of the cluster to leave them alone.
 """
@@ -67,6 +70,9 @@ def plan_service(settings: ClusterSettings, service: Service, slices: Iterable[E
     if not vips:
         return NOTHING
     problems: list[Problem] = []
+    if service.spec.internal_traffic_policy == "Local":
+        said = f"{_title(service)}: internalTrafficPolicy Local has no effect: pods reach the endpoints of all nodes"
+        problems.append(Problem("NotLocal", said))
     ports = list(_ports(service, problems))
     given = tuple(slices)
     balancers = []

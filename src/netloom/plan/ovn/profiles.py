@@ -15,8 +15,8 @@ The semantics of a profile:
   advertisements, health checks) pass by flows of its own.
 - Everything else that no rule allows is dropped, including traffic that is neither IPv4 nor IPv6.
 - Egress rules apply after load balancing: the peer of traffic to a VIP of the Network is the endpoint.
-- A machine reaches itself, also by a VIP of which it is an endpoint: OVN sends such a packet back to where it came from,
-  with the VIP as its source, before egress rules (`flags.loopback` marks what OVN sends back).
+- A machine reaches itself, also by a VIP of which it is an endpoint: OVN sends such a packet back where it came from,
+  with the VIP as its source and before egress rules. `flags.loopback` marks what OVN sends back.
 
 A peer that is an unknown profile matches nothing, never everything. A port that names an unknown profile is closed
 until the profile exists.
