@@ -28,6 +28,7 @@ NAMED = {
 """What a field of a spec is called that names an object."""
 HARMLESS = {
     ("IPLock", "spec.network"),
+    ("LoadBalancer", "spec.endpoints[*].node"),
     ("RemoteVTEP", "spec.evpnNetwork"),
     ("RemoteVTEP", "spec.network"),
     ("RemoteVTEP", "spec.node"),

@@ -26,6 +26,7 @@ WEB, DB, NONE, LOCAL = (
     ("10.97.0.3", "fd97::3"),
     ("10.97.0.4", "fd97::4"),
 )
+ONE = ("10.97.0.5", "fd97::5")
 FAMILIES = pytest.mark.parametrize("family", [0, 1], ids=["v4", "v6"])
 
 
@@ -43,6 +44,7 @@ def services(lab: Lab) -> Iterator[World]:
         _apply(made, service("web", WEB, *web))
         _apply(made, service("db", DB, ("db", ("10.61.2.20", "fd61:0:0:2::20"), 5432)))
         _apply(made, service("none", NONE))
+        _apply(made, service("local", LOCAL, *web, internalTrafficPolicy="Local"))
         yield made
 
 
@@ -115,6 +117,24 @@ def test_a_service_is_answered_by_pods_on_all_nodes_at_their_own_ports(services:
 def test_a_service_without_endpoints_refuses_at_once(services: World, family: int) -> None:
     assert services.answers("client", WEB[family], 80)
     assert services.refusal("client", NONE[family], 80) == "ConnectionRefusedError"
+
+
+@FAMILIES
+def test_a_service_with_an_internal_traffic_policy_stays_on_the_client_s_node(services: World, family: int) -> None:
+    for who, web in (("client", "web-1"), ("node", "web-1"), ("db", "web-2"), ("web-2", "web-2")):
+        assert services.answers(who, LOCAL[family], 80).partition(" ")[0] == web
+        assert answering(services, who, LOCAL[family]) == {web}
+
+
+@FAMILIES
+def test_a_service_without_an_endpoint_on_the_client_s_node_does_not_answer(services: World, family: int) -> None:
+    web = [("web-1", ("10.61.1.11", "fd61:0:0:1::11"), 8081)]
+    names = _apply(services, service("one", ONE, *web, internalTrafficPolicy="Local"))
+    try:
+        assert services.answers("client", ONE[family], 80)
+        assert not services.ask("db", ONE[family], 80)
+    finally:
+        services.delete(*names)
 
 
 @FAMILIES

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netloom.model.kinds.kubernetes import EndpointSlice, Service, decode
-from netloom.model.kinds.policy import Endpoint, ExternalTrafficPolicy, LoadBalancer, Protocol
+from netloom.model.kinds.policy import Endpoint, ExternalTrafficPolicy, InternalTrafficPolicy, LoadBalancer, Protocol
 from netloom.model.registry import LOAD_BALANCER
 from netloom.model.schemas.validation import admit
 from netloom.plan.kube import names
@@ -256,9 +256,39 @@ def test_a_protocol_that_nobody_knows_is_reported_and_costs_that_port_only() -> 
     assert plan.problems == (("Unsupported", "Service shop/web: port 81: protocol 'DCCP' cannot be balanced"),)
 
 
-def test_an_internal_traffic_policy_is_reported_and_all_endpoints_are_used() -> None:
-    plan = plan_service(SETTINGS, service(internalTrafficPolicy="Local"), [endpoints(endpoint("10.1.0.1"))])
-    assert [one.reason for one in plan.problems] == ["NotLocal"]
+def at(node: str, ip: str, **conditions: bool) -> Json:
+    return {**endpoint(ip, **conditions), "nodeName": node}
+
+
+def test_with_an_internal_traffic_policy_each_node_chooses_of_its_own_endpoints() -> None:
+    given = [
+        at("n1", "10.1.1.1"),
+        at("n1", "10.1.1.2", ready=False, serving=True, terminating=True),
+        at("n2", "10.1.2.1", ready=False, serving=True, terminating=True),
+        at("n3", "10.1.3.1", ready=False),
+        endpoint("10.1.4.1"),
+    ]
+    plan = plan_service(SETTINGS, service(internalTrafficPolicy="Local"), [endpoints(*given)])
+    assert plan.problems == ()
+    [one] = balancers(plan).values()
+    assert one.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL
+    assert one.spec.endpoints == (Endpoint(ip="10.1.1.1", node="n1"), Endpoint(ip="10.1.2.1", node="n2"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"sessionAffinity": "ClientIP"}, "OVN has no session affinity for one node"),
+        (
+            {"type": "NodePort"},
+            "connections from outside go through its cluster IP: set externalTrafficPolicy Local as well",
+        ),
+    ],
+)
+def test_an_internal_traffic_policy_without_effect_is_reported(spec: Json, why: str) -> None:
+    plan = plan_service(SETTINGS, service(internalTrafficPolicy="Local", **spec), [endpoints(at("n1", "10.1.0.1"))])
+    said = f"Service shop/web: internalTrafficPolicy Local has no effect: {why}"
+    assert plan.problems == (("NotLocal", said),)
     assert rows(plan) == {"service-v4.shop.web": {"10.96.0.10:80": "10.1.0.1:8080"}}
 
 

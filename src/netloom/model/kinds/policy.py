@@ -245,11 +245,24 @@ def _reachable_from_outside(spec: Document) -> bool:
     return bool(spec.get("externalAddresses")) or any("nodePort" in vip for vip in spec.get("vips", ()))
 
 
+class InternalTrafficPolicy(StrEnum):
+    """Where connections from the Networks go."""
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
+
+
 class Endpoint(Value, frozen=True, kw_only=True):
     """An endpoint of a load balancer."""
 
     ip: Annotated[Ip, meta("The address.")]
     port: Annotated[Port | None, meta("The port. The targetPort of the VIP if absent.")] = None
+    node: Annotated[
+        ObjectName,
+        meta(
+            "The Node it is on, for internalTrafficPolicy local. By default, that of the attachment with its address."
+        ),
+    ] = ""
 
 
 class HealthCheck(Value, frozen=True, kw_only=True):
@@ -267,6 +280,14 @@ class HealthCheck(Value, frozen=True, kw_only=True):
     failure_count: Annotated[
         int, meta("Consecutive failures until an endpoint is down.", format="int32", minimum=1, maximum=100, default=3)
     ] = 3
+
+
+_V6_VIP, _V4_VIP = "self.vips.exists(v, v.ip.contains(':'))", "self.vips.exists(v, !v.ip.contains(':'))"
+"""In CEL: some VIP is of a family."""
+
+
+def _is_local(spec: Document) -> bool:
+    return bool(spec.get("internalTrafficPolicy") == "local")
 
 
 _FROM_OUTSIDE = (
@@ -306,6 +327,20 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
             "may be local only with endpoints: a node does not know what a selector selects",
             path=".externalTrafficPolicy",
         ),
+        Rule(
+            "!has(self.internalTrafficPolicy) || self.internalTrafficPolicy != 'local'"
+            " || (!has(self.healthCheck) && (!has(self.affinitySeconds) || self.affinitySeconds == 0))",
+            lambda self: not _is_local(self) or not ("healthCheck" in self or self.get("affinitySeconds")),
+            "may be local only without healthCheck and affinitySeconds, which OVN does not have for one node",
+            path=".internalTrafficPolicy",
+        ),
+        Rule(
+            "!has(self.internalTrafficPolicy) || self.internalTrafficPolicy != 'local'"
+            f" || !({_V6_VIP}) || !({_V4_VIP})",
+            lambda self: not _is_local(self) or len({addresses.family(vip["ip"]) for vip in self.get("vips", ())}) <= 1,
+            "may be local only with VIPs of one family: write one LoadBalancer for IPv4 and another for IPv6",
+            path=".internalTrafficPolicy",
+        ),
     )
 
     networks: Annotated[
@@ -338,6 +373,14 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     health_check: Annotated[
         HealthCheck | None, meta("The health check of endpoints. If absent, all endpoints are considered up.")
     ] = None
+    internal_traffic_policy: Annotated[
+        InternalTrafficPolicy,
+        meta(
+            "Where connections from the Networks go. cluster: to any endpoint. local: to an endpoint on the client's "
+            "own node; they are dropped where there is none.",
+            default="cluster",
+        ),
+    ] = InternalTrafficPolicy.CLUSTER
     external_addresses: Annotated[
         tuple[ExternalAddress, ...],
         meta(

@@ -7,8 +7,8 @@ pod, and a pod may be in the slice of one port only. So an endpoint that comes o
 Which endpoints are used is kube-proxy's choice: those that are ready; if none is, those that still serve while they
 terminate. A Service without endpoints has a LoadBalancer without endpoints, which refuses connections.
 
-One LoadBalancer has the same endpoints on all nodes. So `internalTrafficPolicy: Local` is reported, and topology hints
-are ignored, as a proxy may.
+With `internalTrafficPolicy: Local` this is chosen on each node from its own endpoints. Topology hints are ignored, as a
+proxy may.
 
 Left alone: Services without a cluster IP (headless), with type ExternalName, and those with a label that tells every
 proxy of the cluster to leave them alone.
@@ -22,6 +22,7 @@ from netloom.model.kinds.policy import (
     Endpoint,
     ExternalAddress,
     ExternalTrafficPolicy,
+    InternalTrafficPolicy,
     LoadBalancer,
     LoadBalancerSpec,
     Protocol,
@@ -54,6 +55,8 @@ class Backend(NamedTuple):
 
     ip: str
     port: int
+    node: str = ""
+    """The node it is on, where that matters."""
 
 
 class _Part(NamedTuple):
@@ -70,21 +73,18 @@ def plan_service(settings: ClusterSettings, service: Service, slices: Iterable[E
     if not vips:
         return NOTHING
     problems: list[Problem] = []
-    if service.spec.internal_traffic_policy == "Local":
-        said = f"{_title(service)}: internalTrafficPolicy Local has no effect: pods reach the endpoints of all nodes"
-        problems.append(Problem("NotLocal", said))
+    local = is_local(service, problems)
     ports = list(_ports(service, problems))
     given = tuple(slices)
     balancers = []
     for family, vip in vips.items():
         used = [
-            (port, _limited(service, backends(given, port.name, port.protocol, family=family), problems))
-            for port in ports
+            (port, _limited(service, backends(given, port, family=family, local=local), problems)) for port in ports
         ]
         for position, part in enumerate(_parts(used)):
             port = part.ports[0][0].name if position else ""
             name = names.service(service.metadata.namespace, service.metadata.name, family, port)
-            balancers.append(_balancer(settings, service, name, vip, part, problems))
+            balancers.append(_balancer(settings, service, name, vip, part, local=local, problems=problems))
     return Planned(objects=tuple(balancers), problems=tuple(dict.fromkeys(problems)))
 
 
@@ -97,25 +97,48 @@ def cluster_ips(service: Service) -> dict[int, str]:
     return {addresses.family(ip): ip for ip in reversed(given) if addresses.is_ip(ip)}
 
 
-def backends(slices: Iterable[EndpointSlice], name: str, protocol: str, *, family: int) -> frozenset[Backend]:
-    """Return the endpoints that are used of a port: the ready ones, else those that serve while they terminate."""
-    ready: set[Backend] = set()
-    serving: set[Backend] = set()
+def is_local(service: Service, problems: list[Problem]) -> bool:
+    """Return whether pods reach the endpoints of a Service on their own node only."""
+    spec = service.spec
+    if spec.internal_traffic_policy != "Local":
+        return False
+    outside = spec.external_ips or spec.type in REACHED_BY_PORT
+    if outside and spec.external_traffic_policy != "Local":
+        why = "connections from outside go through its cluster IP: set externalTrafficPolicy Local as well"
+    elif spec.session_affinity == "ClientIP":
+        why = "OVN has no session affinity for one node"
+    else:
+        return True
+    problems.append(Problem("NotLocal", f"{_title(service)}: internalTrafficPolicy Local has no effect: {why}"))
+    return False
+
+
+def backends(
+    slices: Iterable[EndpointSlice], port: ServicePort, *, family: int, local: bool = False
+) -> frozenset[Backend]:
+    """Return the endpoints that are used of a port: the ready ones, else those that serve while they terminate.
+
+    With `local` they are chosen on each node by itself, and only endpoints on a node are.
+    """
+    ready: dict[str, set[Backend]] = {}
+    serving: dict[str, set[Backend]] = {}
     for one in slices:
         if one.address_type != FAMILIES[family]:
             continue
         numbers = [
-            port.port
-            for port in one.ports
-            if port.name == name and port.protocol == protocol and port.port is not None and 0 < port.port < 65536
+            given.port
+            for given in one.ports
+            if given.name == port.name and given.protocol == port.protocol and given.port and given.port < 65536
         ]
         if not numbers:
             continue
         for endpoint in one.endpoints:
             group = ready if _is_ready(endpoint) else serving if _is_serving(endpoint) else None
-            if group is not None and (ip := _address(endpoint, family)):
-                group.update(Backend(ip, number) for number in numbers)
-    return frozenset(ready or serving)
+            ip = _address(endpoint, family)
+            node = endpoint.node_name if local else ""
+            if group is not None and ip and (node or not local):
+                group.setdefault(node, set()).update(Backend(ip, number, node) for number in numbers)
+    return frozenset(one for some in (serving | ready).values() for one in some)
 
 
 def _is_ready(endpoint: SliceEndpoint) -> bool:
@@ -159,17 +182,24 @@ def _parts(used: Sequence[tuple[ServicePort, list[Backend]]]) -> Iterator[_Part]
             groups["each", port.name] = [(port, None, found)]
             continue
         number = min(numbers, default=port.port)
-        groups.setdefault(("same", *(one.ip for one in found)), []).append((port, number, found))
+        groups.setdefault(("same", *((one.ip, one.node) for one in found)), []).append((port, number, found))
     for (how, *_), members in groups.items():
         found = members[0][2]
-        endpoints = tuple(Endpoint(ip=one.ip, port=one.port if how == "each" else None) for one in found)
+        endpoints = tuple(Endpoint(ip=one.ip, port=one.port if how == "each" else None, node=one.node) for one in found)
         for first in range(0, len(members), MOST_VIPS):
             some = members[first : first + MOST_VIPS]
             yield _Part(tuple((port, number) for port, number, _ in some), endpoints)
 
 
 def _balancer(
-    settings: ClusterSettings, service: Service, name: str, vip: str, part: _Part, problems: list[Problem]
+    settings: ClusterSettings,
+    service: Service,
+    name: str,
+    vip: str,
+    part: _Part,
+    *,
+    local: bool,
+    problems: list[Problem],
 ) -> LoadBalancer:
     vips = tuple(
         Vip(
@@ -188,6 +218,7 @@ def _balancer(
         vips=vips,
         endpoints=part.endpoints,
         affinity_seconds=_affinity(service, problems),
+        internal_traffic_policy=InternalTrafficPolicy.LOCAL if local else InternalTrafficPolicy.CLUSTER,
         external_addresses=outside,
         external_traffic_policy=_policy(service) if outside or any(one.node_port for one in vips) else None,
     )

@@ -19,7 +19,7 @@ from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Network, Router, Subnet
-from netloom.model.kinds.policy import LoadBalancer, LoadBalancerSpec, SecurityProfile
+from netloom.model.kinds.policy import InternalTrafficPolicy, LoadBalancer, LoadBalancerSpec, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.model.values.addresses import canonical
 from netloom.plan import names
@@ -241,6 +241,10 @@ class World:
         """Return the LoadBalancers with a VIP, as `balancers` does.  The address is in canonical form."""
         return self._many(("balancers_of", namespace, ip, port, protocol))
 
+    def local_balancers(self) -> tuple[LoadBalancer, ...]:
+        """Return the LoadBalancers, of all namespaces, with other endpoints on each node."""
+        return self._many(("local_balancers",))
+
     def evpn_networks(self, namespace: str, network: str) -> tuple[EVPNNetwork, ...]:
         """Return the EVPNNetworks of a Network."""
         return self._many(("evpn_networks", namespace, network))
@@ -387,6 +391,8 @@ def _groups(resource: Resource | None) -> Iterator[Topic]:
             yield "routers", namespace, port.network
         if resource.spec.gateway is not None:
             yield "routers", namespace, resource.spec.gateway.network
+    if isinstance(resource, LoadBalancer) and resource.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL:
+        yield ("local_balancers",)
     if isinstance(resource, EVPNNetwork):
         yield "evpn_networks", namespace, resource.spec.network
     if isinstance(resource, RemoteVTEP):
