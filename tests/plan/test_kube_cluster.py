@@ -163,6 +163,27 @@ def test_a_thousand_nodes_of_two_families_make_a_router_that_is_valid() -> None:
     assert decision(spec.policies, "10.131.100.9", "10.129.3.7") == "allow"
 
 
+NUMBERS = st.lists(st.integers(0, 1023), min_size=1, max_size=70, unique=True)
+
+
+@given(numbers=NUMBERS, random=st.randoms(use_true_random=False), outside=st.ip_addresses(v=4))
+def test_every_pod_leaves_through_its_own_node_in_whatever_order_nodes_joined(
+    numbers: list[int], random: Random, outside: Any
+) -> None:
+    nodes = [node(f"n{n}", f"10.{128 + n // 256}.{n % 256}.0/24") for n in numbers]
+    spec = router(*nodes).spec
+    shuffled = random.sample(nodes, len(nodes))
+    assert router(*shuffled).spec == spec
+    source, target = random.choice(numbers), random.randrange(1024)
+    address = f"10.{128 + source // 256}.{source % 256}.9"
+    peer = f"10.{128 + target // 256}.{target % 256}.9"
+    assert decision(spec.policies, address, peer) == ("allow" if target in numbers else "drop")
+    if not any(addresses.within(str(outside), block) for block in ("10.128.0.0/14", "10.96.0.0/12")):
+        own = f"10.{128 + source // 256}.{source % 256}.2"
+        assert decision(spec.policies, address, str(outside)) == f"to {own}"
+        assert decision(spec.policies, str(outside), address) == "allow"
+
+
 # Pods.
 
 

@@ -12,6 +12,7 @@ The attachment of a pod is made after that of its node, which reserves the node'
 An object of the cluster that cannot be decoded is neither there nor gone: nothing is changed for it.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.conditions import READY, TRUE
 from netloom.control.runtime.events import Recorder
-from netloom.errors import NotFound
+from netloom.errors import Invalid, NotFound
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, EndpointSlice, NetworkPolicy, Pod, Service
@@ -47,6 +48,8 @@ from netloom.plan.kube.pods import plan_pod, wants_attachment
 from netloom.plan.kube.policies import plan_hosts
 from netloom.plan.kube.services import plan_service
 from netloom.plan.problem import Problem, Unit
+
+log = logging.getLogger(__name__)
 
 WORKERS = 16
 AGAIN = 0.5
@@ -255,8 +258,12 @@ class KubeReconciler:
         self._reported[key] = problems
         target = self.event_target(key)
         for one in problems:
-            if one not in before and target is not None:
+            if one in before:
+                continue
+            if target is not None:
                 self._recorder.warning(target, one.reason, one.message)
+            else:  # What there is once for the cluster is made for no object of it.
+                log.warning("%s: %s", key, one.message)
 
 
 def _unit(kind: str, key: Key) -> Unit:
@@ -287,6 +294,9 @@ def _stamped(one: Resource, key: Unit) -> Resource:
 
 
 def _completed(one: Resource) -> Resource:
-    """Return a planned object with the defaults of its fields."""
+    """Return a planned object with the defaults of its fields; one that is not valid as it is: its write says why."""
     kind = KINDS.of(one)
-    return kind.decode(msgspec.json.encode(document_of(one)))
+    try:
+        return kind.decode(msgspec.json.encode(document_of(one)))
+    except Invalid:
+        return one
