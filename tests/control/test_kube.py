@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from netloom.errors import Invalid
+from netloom.errors import Invalid, NotFound
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kubernetes import (
@@ -16,7 +16,7 @@ from netloom.model.kubernetes import (
     POD,
     SERVICE,
 )
-from netloom.model.registry import EVENT, LOAD_BALANCER, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
+from netloom.model.registry import EVENT, LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
 from netloom.plan.kube import names
 from netloom.run.controllers import Options
 from netloom.store.base import Stored
@@ -383,6 +383,36 @@ def test_a_refusal_by_the_store_costs_one_object_and_is_an_event() -> None:
                 await store.create(POD, pod_document(name))
             await there(store, "node.n1", "pod.default.good")
             assert ("Pod", "Refused") in await reasons(store)
+            running.cancel()
+
+    run(whole())
+
+
+def test_without_the_namespace_of_the_objects_an_event_says_so_and_the_store_is_not_flooded() -> None:
+    class Without(Counted):
+        attempts = 0
+        there = False
+
+        async def create(self, kind: Kind, document: Document, **options: Any) -> Stored:
+            if kind in (*MADE, NETWORK) and not self.there:
+                self.attempts += 1
+                raise NotFound('namespaces "netloom-pods" not found')
+            return await super().create(kind, document, **options)
+
+    async def whole() -> None:
+        store = memory(Without)
+        assert isinstance(store, Without)
+        await store.create(CLUSTER_NODE, node_document("n1", "10.128.0.0/24"))
+        manager = assemble(
+            store, random=Random(1), parts=("kube",), options=Options(planning=False, kube=FOUR), collect=True
+        )
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(manager.run())
+            await asyncio.sleep(600)
+            assert ("Node", "ReconcileFailed") in await reasons(store)
+            assert store.attempts < 150
+            store.there = True
+            await there(store, "node.n1")
             running.cancel()
 
     run(whole())

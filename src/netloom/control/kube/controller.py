@@ -34,7 +34,7 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.conditions import READY, TRUE
 from netloom.control.runtime.events import Recorder
-from netloom.errors import Invalid, NotFound
+from netloom.errors import Invalid
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, EndpointSlice, NetworkPolicy, Pod, Service
@@ -168,10 +168,7 @@ class KubeReconciler:
         if planned is None:
             return None  # What is missing enqueues the key.
         desired = [_stamped(one, key) for one in planned.objects]
-        try:
-            problems = await self._writer.write(self._changes(key, desired))
-        except NotFound:
-            return AGAIN  # An object is gone, and a cache does not know yet.
+        problems = await self._writer.write(self._changes(key, desired))
         self._report(key, (*planned.problems, *problems))
         if key.kind == CLUSTER_NODE.name:
             await self._condition.write(self._nodes.get("", key.name), ready=self._is_ready(key.name))

@@ -6,6 +6,7 @@ it becomes False when the attachment of the node is Ready. Nothing else of a nod
 
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock, stamp
+from netloom.errors import NotFound
 from netloom.model.kinds.kubernetes import ClusterNode
 from netloom.model.kubernetes import CLUSTER_NODE
 
@@ -29,7 +30,10 @@ class NetworkCondition:
         """Write the condition of a node whose network is ready, unless it is written."""
         if node is None or not ready or not self.is_wanted(node):
             return
-        document = await self._client.document(CLUSTER_NODE, "", node.metadata.name)
+        try:
+            document = await self._client.document(CLUSTER_NODE, "", node.metadata.name)
+        except NotFound:
+            return
         if document["metadata"]["uid"] != node.metadata.uid:
             return
         now = stamp(self._clock())

@@ -45,8 +45,8 @@ class Writer:
         try:
             problem = await (self._update(one) if update else self._create(one))
         except NetloomError as error:
-            if error.retry or isinstance(error, NotFound | Conflict):
-                raise
+            if error.retry or isinstance(error, NotFound):
+                raise  # NotFound: there is no such namespace.
             return [Problem(REFUSED, f"{one.kind} {one.metadata.name}: {error.message}")]
         return [] if problem is None else [problem]
 
@@ -60,7 +60,10 @@ class Writer:
     async def _update(self, one: Resource) -> Problem | None:
         """Change an object of ours to be as desired; another's is a problem."""
         kind = KINDS.of(one)
-        stored = await self._client.read(kind, one.metadata.namespace, one.metadata.name)
+        try:
+            stored = await self._client.read(kind, one.metadata.namespace, one.metadata.name)
+        except NotFound:
+            raise Conflict(f"{one.kind} {one.metadata.name} is gone: it is compared again") from None
         live = stored.value()
         if live.metadata.labels.get(MANAGED) != "true":
             text = f"{one.kind} {one.metadata.name} in namespace {one.metadata.namespace} exists, and is not made for"
