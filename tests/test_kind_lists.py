@@ -29,6 +29,7 @@ NAMED = {
 HARMLESS = {
     ("HostDocument", "spec.node"),
     ("IPLock", "spec.network"),
+    ("LoadBalancer", "spec.endpoints[*].node"),
     ("RemoteVTEP", "spec.evpnNetwork"),
     ("RemoteVTEP", "spec.network"),
     ("RemoteVTEP", "spec.node"),

@@ -230,3 +230,29 @@ def test_nothing_is_planned_of_a_network_whose_namespace_is_not_granted_its_phys
     assert problems == {name: ["NotGranted"] for name in ("outside", "web", "lb", "r")}
     (said,) = refused.desired.problems[Unit("Network", "default", "outside")]
     assert "setting providerGrants: default=p:7" in said.message
+
+
+def test_a_port_that_forwards_is_held_to_its_mac_only() -> None:
+    found = columns(BLUE, subnet("v4", "10.0.0.0/24"), forwarding=True, allowed_addresses=("10.0.0.7",))
+    assert found["port_security"] == frozenset({"02:00:00:00:00:09"})
+    assert found["addresses"] == frozenset({"02:00:00:00:00:09 10.0.0.9"})
+
+
+def test_a_port_of_a_vxlan_network_cannot_forward() -> None:
+    network = "{kind: Network, metadata: {name: blue}, spec: {fabric: vxlan}, status: {vni: 4096}}"
+    planner = planned(network)
+    planner.put(
+        Port(
+            namespace="default",
+            name="web",
+            node="n1",
+            network="blue",
+            ips=("10.0.0.9/24",),
+            mac="02:00:00:00:00:09",
+            vni=4096,
+            forwarding=True,
+        )
+    )
+    planner.flush()
+    [problem] = planner.desired.problems[WEB]
+    assert (problem.reason, problem.message.partition(":")[0]) == ("Unsupported", "spec.forwarding")

@@ -9,6 +9,11 @@ AGGREGATE_EDIT = click.option(
     is_flag=True,
     help="Also aggregate netloom:edit and netloom:admin into the cluster's edit and admin roles.",
 )
+WITH_KUBE = click.option(
+    "--with-kube",
+    is_flag=True,
+    help="Also print what Netloom needs to be the network of the cluster's pods: a namespace, and rights to read them.",
+)
 
 
 @click.command()
@@ -20,13 +25,14 @@ AGGREGATE_EDIT = click.option(
 )
 @click.option("--nodes", default="", metavar="A,B", help="Also create a user for the agent of each of these nodes.")
 @AGGREGATE_EDIT
-def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> None:
+@WITH_KUBE
+def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool, with_kube: bool) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
     from netloom.model import codec  # builds every schema: only when asked
     from netloom.model.schemas import crds as definitions
 
     found = definitions.crds()
-    if with_roles or nodes or aggregate_edit:
+    if with_roles or nodes or aggregate_edit or with_kube:
         from netloom.run.cluster import (
             manifests,
             node_policies,  # as above
@@ -35,6 +41,7 @@ def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> Non
         named = tuple(part.strip() for part in nodes.split(",") if part.strip())
         roles = manifests.common(named, aggregate_edit=aggregate_edit)
         found = [*found, *roles, *node_policies.objects(), *node_policies.events()]
+        found += manifests.pod_network() if with_kube else []
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return

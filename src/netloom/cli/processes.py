@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from netloom.cli.crds import AGGREGATE_EDIT
+from netloom.cli.crds import AGGREGATE_EDIT, WITH_KUBE
 from netloom.cli.settings import effective, flags
 from netloom.run.config import (
     AgentSettings,
@@ -46,8 +46,16 @@ def _manifest_option(name: str, metavar: str, text: str) -> Callable[[F], F]:
 @_manifest_option("--ca-bundle", "FILE", "the CA that signed the server's certificate.")
 @_manifest_option("--nodes", "A,B", "create a user for the agent of each of these nodes.")
 @AGGREGATE_EDIT
+@WITH_KUBE
 def apiserver(
-    print_manifests: bool, address: str, image: str, ca_bundle: str, nodes: str, aggregate_edit: bool, **given: object
+    print_manifests: bool,
+    address: str,
+    image: str,
+    ca_bundle: str,
+    nodes: str,
+    aggregate_edit: bool,
+    with_kube: bool,
+    **given: object,
 ) -> int:
     """Run the API server, on sqlite or etcd; with --aggregated, as an extension of a Kubernetes API server.
 
@@ -59,7 +67,12 @@ def apiserver(
         from netloom.run.cluster.joining import ClusterOptions, manifests  # as above
 
         wanted = ClusterOptions(
-            address=address, image=image, ca_bundle=ca_bundle, nodes=tuple(listed(nodes)), aggregate_edit=aggregate_edit
+            address=address,
+            image=image,
+            ca_bundle=ca_bundle,
+            nodes=tuple(listed(nodes)),
+            aggregate_edit=aggregate_edit,
+            with_kube=with_kube,
         )
         click.echo("---\n".join(codec.encode_yaml(document) for document in manifests(settings, wanted)), nl=False)
         return 0

@@ -27,6 +27,7 @@ Format = Literal["auto", "json", "text"]
 Housekeeping = Literal["auto", "on", "off"]
 OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Names of our objects begin with the owner. An owner contains no slash: one owner must not be a prefix of another."""
+KUBE_NAMESPACE = "netloom-pods"
 KubeconfigContext = Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")]
 HealthListen = Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")]
 SpeakerNamespaces = Annotated[
@@ -90,6 +91,27 @@ class ControlSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Physical networks and VLANs that Networks may use, as prod=physnet1:100-199; empty: none."),
     ] = ()
+    kube: Annotated[bool, Meta(description="Be the network of a Kubernetes cluster.")] = False
+    kube_cluster: Annotated[
+        str, Meta(description="With --kube: kubeconfig of the cluster; default: the API of Netloom's own objects.")
+    ] = ""
+    kube_namespace: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=63,
+            description="Namespace of the objects made for the cluster; no tenant may write in it.",
+        ),
+    ] = KUBE_NAMESPACE
+    kube_pod_cidrs: Annotated[
+        tuple[str, ...], Meta(description="Blocks of the cluster's pods: --cluster-cidr of kube-controller-manager.")
+    ] = ()
+    kube_service_cidrs: Annotated[
+        tuple[str, ...], Meta(description="Blocks of its Services: --service-cluster-ip-range of kube-apiserver.")
+    ] = ()
+    kube_mtu: Annotated[
+        int, Meta(ge=0, le=65535, description="MTU of pods; 0: that of the underlay less the encapsulation.")
+    ] = 0
 
 
 class ServeSettings(ControlSettings, frozen=True, kw_only=True):

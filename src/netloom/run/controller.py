@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+from contextlib import AsyncExitStack
 from random import Random, SystemRandom
 
 from netloom import __version__
@@ -17,6 +18,7 @@ from netloom.control.runtime.election import Candidate, Election, JointElection
 from netloom.errors import Unreachable
 from netloom.run import config, controllers, health, logs, process
 from netloom.run.config import ControllerSettings
+from netloom.run.kube import opened
 from netloom.run.metrics import control, exposition
 from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
@@ -46,13 +48,19 @@ async def serve(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> No
     if settings.housekeeping == "auto":
         housekeeping = await _is_ours(cluster)
     store = MeteredStore(await KubeStore.open(cluster))
+    closing = AsyncExitStack()
     try:
         random = SystemRandom()
         identity = f"{settings.identity or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         election = _candidacy(settings, store, identity, random) if settings.leader_elect else None
         options = controllers.options_of(settings)
         manager = controllers.assemble(
-            store, random=random, election=election, housekeeping=housekeeping, options=options
+            store,
+            random=random,
+            election=election,
+            housekeeping=housekeeping,
+            options=options,
+            cluster=await closing.enter_async_context(opened(settings)),
         )
         measured = exposition.Metrics()
         measured.add(exposition.store, store)
@@ -68,6 +76,7 @@ async def serve(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> No
             log.info("ready", extra={"identity": identity})
             notify("READY=1")
     finally:
+        await closing.aclose()
         await store.close()
 
 

@@ -48,11 +48,13 @@ from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.kinds.sandbox import Sandbox
 from netloom.model.registry import HOST_DOCUMENT, KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
 from netloom.model.values.selectors import Operator, Requirement, Selector
+from netloom.plan.kube.planned import ClusterSettings
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.plan.problem import Unit
 from netloom.plan.sandbox.names import SANDBOX_LABEL
 from netloom.plan.sandbox.objects import KINDS as OWNED
 from netloom.run.config import ControlSettings, invalid
+from netloom.run.kube import cluster_settings
 from netloom.run.ovn import Ovn, from_settings
 from netloom.store.base import Store
 
@@ -78,6 +80,8 @@ class Options(Struct, frozen=True, kw_only=True):
     ovn: Ovn | None = None
     providers: ProviderGrants = NO_PROVIDERS
     """The physical networks that Networks may use, by namespace."""
+    kube: ClusterSettings | None = None
+    """The Kubernetes cluster to connect."""
     planning: bool = True
     """Whether, without OVN, statuses say what would become of objects that need OVN."""
 
@@ -95,6 +99,7 @@ def options_of(settings: ControlSettings) -> Options:
         vni_rest=settings.vni_rest,
         ovn=from_settings(settings),
         providers=provider_grants(settings.provider_grants),
+        kube=cluster_settings(settings),
     )
 
 
@@ -109,8 +114,11 @@ def assemble(
     registry: Registry = KINDS,
     validator: type[subnets.SubnetValidator] = subnets.SubnetValidator,
     ipam: type[Ipam] = Ipam,
+    cluster: Store | None = None,
 ) -> "ControlPlane":
     """Return all controllers over `store`.
+
+    `cluster` is the API of the Kubernetes cluster to connect, if that is not `store`.
 
     `housekeeping` is what Kubernetes does by itself: garbage collection of owned objects (of `registry`) and of old
     Events. A test may pass its own `validator` or `ipam`.
@@ -123,6 +131,8 @@ def assemble(
     wiring.wire_evpn()
     wiring.wire_sandboxes()
     wiring.wire_unimplemented()
+    if wiring.options.kube is not None:
+        wiring.wire_kube(wiring.options.kube, cluster)
     if wiring.options.ovn is not None:
         wiring.wire_ovn(wiring.options.ovn)
     elif wiring.options.planning:
@@ -355,6 +365,26 @@ class _Wiring:
         controller = self.controller("host-documents", releasing)
         controller.watch(documents, releasing.document_changed)
         controller.watch(self.nodes, releasing.node_changed)
+
+    def wire_kube(self, settings: ClusterSettings, cluster: Store | None) -> None:
+        """Add the controller that makes objects for a Kubernetes cluster."""
+        from netloom.control.kube import wiring  # only where there is a cluster
+
+        made = wiring.assemble(
+            self.store,
+            self.client,
+            cluster or self.store,
+            settings,
+            random=self.random,
+            fence=self.fence,
+            clock=self.clock,
+            recorder=self.recorder if cluster is None else None,
+            component=COMPONENT,
+        )
+        controller = self.controller("kube", made.reconciler, workers=wiring.WORKERS)
+        made.watch(controller)
+        self.selected += made.informers
+        self.connections += made.connections
 
     def wire_unimplemented(self) -> None:
         """Add the controller that marks objects of kinds without an implementation."""

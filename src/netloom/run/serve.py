@@ -12,7 +12,7 @@ status 1. The store is closed last, after everything that writes to it.
 import asyncio
 import logging
 import sys
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
@@ -25,6 +25,7 @@ from netloom.front.api.http.server import Server
 from netloom.run import config, controllers, files, frontends, logs, process
 from netloom.run.access.credentials import Directory
 from netloom.run.config import ServeSettings, SpeakerSettings
+from netloom.run.kube import opened
 from netloom.run.metrics import control, exposition
 from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
@@ -40,6 +41,8 @@ def main(settings: ServeSettings) -> int:
     if settings.vtep_listen:
         config.address(settings.vtep_listen, "vtepListen")
     controllers.options_of(settings)
+    if settings.kube:
+        config.require(settings, "kube_cluster")  # The API of this process has no pods.
     logs.configure(level=settings.log_level, form=settings.log_format)
     return process.run(serve(settings))
 
@@ -61,9 +64,11 @@ async def serve(settings: ServeSettings) -> None:
         identity = frontends.of_directory(directory)
         context = frontends.tls(identity)
         store = MeteredStore(await open_store(f"sqlite:{directory.database}"))
+        closing = AsyncExitStack()
         try:
             options = controllers.options_of(settings)
-            manager = controllers.assemble(store, random=SystemRandom(), options=options)
+            cluster = await closing.enter_async_context(opened(settings))
+            manager = controllers.assemble(store, random=SystemRandom(), options=options, cluster=cluster)
             measured = exposition.Metrics()
             measured.add(exposition.store, store)
             measured.add(control.manager, manager)
@@ -85,6 +90,7 @@ async def serve(settings: ServeSettings) -> None:
                     in_process(group, _speaker(settings, directory), store, measured)
                 group.create_task(_announce(manager, directory, url))
         finally:
+            await closing.aclose()
             await store.close()
 
 

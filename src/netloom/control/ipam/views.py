@@ -112,6 +112,7 @@ class Attachment(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = {}
     profiles: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    forwarding: bool = False
     link_down: bool = False
     unprogrammed: bool = False
     """Its status has the condition `Programmed`, which says that OVN does not have all of it."""
@@ -164,6 +165,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
     mac: str = ""
     security_profiles: tuple[str, ...] = ()
     allowed_addresses: tuple[str, ...] = ()
+    forwarding: bool = False
     link_down: bool = False
     port: _Port = _Port()
 
@@ -293,6 +295,7 @@ def attachment_view(stored: Stored) -> Attachment:
         labels=_labels(given.labels) if given.labels else _NO_LABELS,
         profiles=tuple(map(_intern, spec.security_profiles)) if spec.security_profiles else (),
         allowed=spec.allowed_addresses,
+        forwarding=spec.forwarding,
         link_down=spec.link_down,
         unprogrammed=any(one.type == PROGRAMMED for one in status.conditions),
         parent=_intern(spec.port.parent),

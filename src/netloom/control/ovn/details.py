@@ -17,6 +17,7 @@ from netloom.model.kinds.policy import (
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer2.mirrors import tunnels_of
+from netloom.plan.ovn.layer3 import local_endpoints
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
@@ -68,7 +69,7 @@ def _endpoints(resource: LoadBalancer, desired: DesiredRows, south: Southbound |
         vips, checked = row.columns["vips"], row.columns["ip_port_mappings"]
         assert isinstance(vips, dict)
         assert isinstance(checked, dict)
-        for endpoint in {one for several in vips.values() for one in several.split(",") if one}:
+        for endpoint in local_endpoints.resolved(desired, vips.values()):
             ip, _, number = endpoint.rpartition(":")
             port = checked.get(ip, "").partition(":")[0]
             answers = south.answers(port, ip.strip("[]"), int(number)) if south is not None and port else None

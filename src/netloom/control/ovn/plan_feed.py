@@ -322,6 +322,7 @@ def planner_input(attachment: Attachment) -> Port:
         allowed_addresses=attachment.allowed,
         parent=attachment.parent,
         vlan=attachment.vlan,
+        forwarding=attachment.forwarding,
         link_down=attachment.link_down,
         type=attachment.type,
     )

@@ -36,6 +36,7 @@ class PortType(StrEnum):
     VETH = "veth"
     EXISTING = "existing"
     CHILD = "child"
+    POD = "pod"
 
 
 class AttachmentPort(Value, frozen=True, kw_only=True):
@@ -136,6 +137,13 @@ class NetworkAttachmentSpec(Value, frozen=True, kw_only=True):
     default_route: Annotated[bool, meta("Whether the workload's default route uses this interface.", default=False)] = (
         False
     )
+    forwarding: Annotated[
+        bool,
+        meta(
+            "Whether the workload forwards packets of others: what it sends may have any source address, and what is "
+            "routed to it any destination. Its MAC address is checked all the same. Only for fabric ovn."
+        ),
+    ] = False
     link_down: Annotated[
         bool,
         meta(

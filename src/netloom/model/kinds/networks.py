@@ -327,7 +327,7 @@ class RouterSpec(Value, frozen=True, kw_only=True):
     routes: Annotated[tuple[Route, ...], meta("Static routes.", maxItems=256)] = ()
     policies: Annotated[
         tuple[RouterPolicy, ...],
-        meta("Router policies. They are ordered by priority, not by their position in the list.", maxItems=256),
+        meta("Router policies. They are ordered by priority, not by their position in the list.", maxItems=2400),
     ] = ()
     gateway: Annotated[Gateway | None, meta("The external gateway.")] = None
     nat: Annotated[tuple[Nat, ...], meta("Address translation rules at the gateway.", maxItems=512)] = ()

@@ -218,6 +218,38 @@ class Vip(Value, frozen=True, kw_only=True):
     port: Annotated[Port, meta("The port.")]
     protocol: Annotated[Protocol, meta("The protocol.", default="tcp")] = Protocol.TCP
     target_port: Annotated[Port | None, meta("The port of the endpoints. The same as port if absent.")] = None
+    node_port: Annotated[
+        Port | None,
+        meta("The port on the addresses of every node of a cluster at which the VIP is reachable from outside."),
+    ] = None
+
+
+class ExternalAddress(Value, frozen=True, kw_only=True):
+    """An address outside the Networks at which the nodes of a cluster accept connections for the VIPs."""
+
+    ip: Annotated[Ip, meta("The address. Something outside brings its packets to a node.")]
+    source_ranges: Annotated[
+        tuple[Cidr, ...],
+        meta("The blocks of the clients. All other clients are dropped. Any if absent.", maxItems=64, list_type="set"),
+    ] = ()
+
+
+class ExternalTrafficPolicy(StrEnum):
+    """Where connections that arrive at a node from outside go."""
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
+
+
+def _reachable_from_outside(spec: Document) -> bool:
+    return bool(spec.get("externalAddresses")) or any("nodePort" in vip for vip in spec.get("vips", ()))
+
+
+class InternalTrafficPolicy(StrEnum):
+    """Where connections from the Networks go."""
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -225,6 +257,12 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
     ip: Annotated[Ip, meta("The address.")]
     port: Annotated[Port | None, meta("The port. The targetPort of the VIP if absent.")] = None
+    node: Annotated[
+        ObjectName,
+        meta(
+            "The Node it is on, for internalTrafficPolicy local. By default, that of the attachment with its address."
+        ),
+    ] = ""
 
 
 class HealthCheck(Value, frozen=True, kw_only=True):
@@ -244,6 +282,20 @@ class HealthCheck(Value, frozen=True, kw_only=True):
     ] = 3
 
 
+_V6_VIP, _V4_VIP = "self.vips.exists(v, v.ip.contains(':'))", "self.vips.exists(v, !v.ip.contains(':'))"
+"""In CEL: some VIP is of a family."""
+
+
+def _is_local(spec: Document) -> bool:
+    return bool(spec.get("internalTrafficPolicy") == "local")
+
+
+_FROM_OUTSIDE = (
+    "((has(self.externalAddresses) && size(self.externalAddresses) > 0) || self.vips.exists(v, has(v.nodePort)))"
+)
+"""In CEL: some way leads from outside through the nodes to a VIP."""
+
+
 class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     """Desired state of a load balancer."""
 
@@ -254,6 +306,40 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
             lambda self: bool(self.get("networks") or self.get("routers")),
             "at least one of networks and routers must be set: the VIPs are served there",
             reason="FieldValueRequired",
+        ),
+        Rule(
+            f"!({_FROM_OUTSIDE}) || has(self.externalTrafficPolicy)",
+            lambda self: not _reachable_from_outside(self) or "externalTrafficPolicy" in self,
+            "must be set together with externalAddresses or the nodePort of a VIP",
+            path=".externalTrafficPolicy",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            f"!has(self.externalTrafficPolicy) || {_FROM_OUTSIDE}",
+            lambda self: "externalTrafficPolicy" not in self or _reachable_from_outside(self),
+            "may be set only together with externalAddresses or the nodePort of a VIP",
+            path=".externalTrafficPolicy",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            "!has(self.externalTrafficPolicy) || self.externalTrafficPolicy != 'local' || has(self.endpoints)",
+            lambda self: self.get("externalTrafficPolicy") != "local" or "endpoints" in self,
+            "may be local only with endpoints: a node does not know what a selector selects",
+            path=".externalTrafficPolicy",
+        ),
+        Rule(
+            "!has(self.internalTrafficPolicy) || self.internalTrafficPolicy != 'local'"
+            " || (!has(self.healthCheck) && (!has(self.affinitySeconds) || self.affinitySeconds == 0))",
+            lambda self: not _is_local(self) or not ("healthCheck" in self or self.get("affinitySeconds")),
+            "may be local only without healthCheck and affinitySeconds, which OVN does not have for one node",
+            path=".internalTrafficPolicy",
+        ),
+        Rule(
+            "!has(self.internalTrafficPolicy) || self.internalTrafficPolicy != 'local'"
+            f" || !({_V6_VIP}) || !({_V4_VIP})",
+            lambda self: not _is_local(self) or len({addresses.family(vip["ip"]) for vip in self.get("vips", ())}) <= 1,
+            "may be local only with VIPs of one family: write one LoadBalancer for IPv4 and another for IPv6",
+            path=".internalTrafficPolicy",
         ),
     )
 
@@ -273,7 +359,7 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
         ),
     ]
     endpoints: Annotated[
-        tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=1024)
+        tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=8192)
     ] = None
     selector: Annotated[LabelSelector | None, meta("The attachments with these labels are the endpoints.")] = None
     affinity_seconds: Annotated[
@@ -286,6 +372,30 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     ] = 0
     health_check: Annotated[
         HealthCheck | None, meta("The health check of endpoints. If absent, all endpoints are considered up.")
+    ] = None
+    internal_traffic_policy: Annotated[
+        InternalTrafficPolicy,
+        meta(
+            "Where connections from the Networks go. cluster: to any endpoint. local: to an endpoint on the client's "
+            "own node; they are dropped where there is none.",
+            default="cluster",
+        ),
+    ] = InternalTrafficPolicy.CLUSTER
+    external_addresses: Annotated[
+        tuple[ExternalAddress, ...],
+        meta(
+            "Addresses at which the nodes of a cluster accept connections for the ports of the VIPs.",
+            maxItems=64,
+            list_map_keys=("ip",),
+        ),
+    ] = ()
+    external_traffic_policy: Annotated[
+        ExternalTrafficPolicy | None,
+        meta(
+            "Where connections from outside to a nodePort or an external address go. cluster: to the VIP, from the "
+            "node's own address. local: to an endpoint on the node that they arrive at, from the client's address; "
+            "they are dropped where there is none."
+        ),
     ] = None
 
 

@@ -15,6 +15,8 @@ The semantics of a profile:
   advertisements, health checks) pass by flows of its own.
 - Everything else that no rule allows is dropped, including traffic that is neither IPv4 nor IPv6.
 - Egress rules apply after load balancing: the peer of traffic to a VIP of the Network is the endpoint.
+- A machine reaches itself, also by a VIP of which it is an endpoint: OVN sends such a packet back where it came from,
+  with the VIP as its source and before egress rules. `flags.loopback` marks what OVN sends back.
 
 A peer that is an unknown profile matches nothing, never everything. A port that names an unknown profile is closed
 until the profile exists.
@@ -154,6 +156,7 @@ def _always(world: World, profile: SecurityProfile) -> Iterator[Row]:
     """Yield the ACLs for what works although no rule allows it."""
     if profile.spec.ingress is not None:
         yield _acl(profile, INGRESS, "ingress:always", "allow", ALWAYS, "(arp || nd || nd_ra)")
+        yield _acl(profile, INGRESS, "ingress:itself", "allow-related", ALWAYS, "flags.loopback == 1 && ip")
     if profile.spec.egress is not None:
         servers = ["255.255.255.255", *world.shared(_dhcp_servers, profile.metadata.namespace)]
         dhcp = f"({matches.one_of('ip4.dst', servers)} && udp.src == 68 && udp.dst == 67)"

@@ -1,9 +1,11 @@
 """The port groups and address sets of SecurityProfiles, and the attachments in them.  Pure.
 
 A profile's port group contains the attachments it covers. The peers of its rules are address sets, one for each family:
-the members of a profile that a rule names, and, separately for each profile, what its selectors select. Each attachment
-plans its own memberships. What it needs for that (`Scheme`) is computed once for a namespace, and stays the same when
-rules change but not their peers. So a change of a rule's ports replans no attachment.
+the members of a profile that a rule names, and what a selector selects, which all profiles of a namespace share. Each
+attachment plans its own memberships: those of its labels (`plan/world/joins.py`), and of the profiles that it names. So
+a change of a rule's ports replans no attachment, and a new profile those that have one of its labels.
+
+On fabric vxlan, an agent computes what a whole namespace joins (`Scheme`): it has few attachments.
 
 Additional addresses that an attachment may send from (`allowedAddresses`) count as its own.
 """
@@ -18,6 +20,7 @@ from netloom.model.kinds.policy import Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Member, Ref, Row
+from netloom.plan.world.joins import peers
 from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
 from netloom.plan.world.selector_matches import ScopedSelector, selector_in
 from netloom.plan.world.world import Port, World
@@ -52,8 +55,8 @@ def members_set(namespace: str, profile: str) -> Set:
     return Set(f"{namespace}/{profile}:members")
 
 
-def _selector_set(namespace: str, profile: str, scoped: ScopedSelector) -> Set:
-    return Set(f"{namespace}/{profile}:{names.symbol('selector', *_text(scoped))}")
+def _selector_set(scoped: ScopedSelector) -> Set:
+    return Set(f"{scoped.namespace}:{names.symbol('selector', *_text(scoped))}")
 
 
 def _text(scoped: ScopedSelector) -> tuple[str, ...]:
@@ -63,42 +66,34 @@ def _text(scoped: ScopedSelector) -> tuple[str, ...]:
 
 def peer_set(profile: SecurityProfile, peer: Peer) -> Set:
     """Return the set of a rule's peer: another profile or a selector."""
-    namespace, name = profile.metadata.namespace, profile.metadata.name
+    namespace = profile.metadata.namespace
     if peer.selector is None:
         return members_set(namespace, peer.profile)
-    return _selector_set(namespace, name, selector_in(namespace, peer.selector))
+    return _selector_set(selector_in(namespace, peer.selector))
 
 
 def sets_of(world: World, profile: SecurityProfile) -> list[Set]:
-    """Return the sets that a profile plans: those of its selectors, and its members' if a rule names the profile."""
+    """Return the sets that a profile plans: those of its selectors, and its members' if a rule names the profile.
+
+    The set of a selector that several profiles have is planned by the one of the smallest name.
+    """
     namespace, name = profile.metadata.namespace, profile.metadata.name
-    found = [_selector_set(namespace, name, scoped) for scoped in _peer_selectors(profile)]
-    if world.shared(_is_peer, namespace, name):
+    found = [_selector_set(scoped) for scoped in _peer_selectors(profile) if world.leads(scoped, name)]
+    if world.is_named(namespace, name):
         found.append(members_set(namespace, name))
     return found
 
 
-def _peers(profile: SecurityProfile) -> Iterator[Peer]:
-    for ingress in profile.spec.ingress or ():
-        yield from ingress.from_
-    for egress in profile.spec.egress or ():
-        yield from egress.to
-
-
 def _peer_selectors(profile: SecurityProfile) -> list[ScopedSelector]:
     namespace = profile.metadata.namespace
-    scoped = {selector_in(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
+    scoped = {selector_in(namespace, peer.selector) for peer in peers(profile) if peer.selector is not None}
     return sorted(scoped, key=_text)
-
-
-def _is_peer(world: World, namespace: str, name: str) -> bool:
-    return name in world.shared(_all_peers, namespace)
 
 
 def _all_peers(world: World, namespace: str) -> frozenset[str]:
     """Return the profiles that rules name as peers."""
     return frozenset(
-        peer.profile for profile in world.all(SecurityProfile, namespace) for peer in _peers(profile) if peer.profile
+        peer.profile for profile in world.all(SecurityProfile, namespace) for peer in peers(profile) if peer.profile
     )
 
 
@@ -118,13 +113,16 @@ class Scheme(Struct, frozen=True):
 
 def memberships(world: World, port: Port) -> list[Member]:
     """Return the port groups and address sets an attachment is a member of."""
-    scheme = world.shared(joining, port.namespace)
-    groups: set[Ref] = set()
+    namespace = port.namespace
+    covering = {name for name in port.profiles if world.shared(_exists, namespace, name)}
     sets: set[Set] = set()
-    for joins in joined(scheme, port.profiles, port.labels):
-        if joins.group is not None:
-            groups.add(joins.group)
-        sets.update(joins.sets)
+    for join in world.joins(namespace, port.labels):
+        if join.profile:
+            covering.add(join.profile)
+        else:
+            sets.add(_selector_set(join.selector))
+    groups = {group(namespace, name) for name in covering}
+    sets |= {members_set(namespace, name) for name in covering if world.is_named(namespace, name)}
     ref = Ref("Logical_Switch_Port", names.port(port.namespace, port.name))
     found = [Member(one, "ports", ref) for one in sorted(groups)]
     for one in sorted(sets):
@@ -136,9 +134,13 @@ def memberships(world: World, port: Port) -> list[Member]:
 
 def unknown(world: World, port: Port) -> list[Problem]:
     """Return a problem for each profile that an attachment names and that does not exist."""
-    named = world.shared(joining, port.namespace).named
     text = "spec.securityProfiles: SecurityProfile {} does not exist: the port is closed until it does"
-    return [Problem("ProfileMissing", text.format(name)) for name in port.profiles if name not in named]
+    missing = (name for name in port.profiles if not world.shared(_exists, port.namespace, name))
+    return [Problem("ProfileMissing", text.format(name)) for name in missing]
+
+
+def _exists(world: World, namespace: str, name: str) -> bool:
+    return world.get(SecurityProfile, namespace, name) is not None
 
 
 def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -> Iterator[Joins]:
@@ -151,18 +153,17 @@ def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -
 
 def joining(world: World, namespace: str) -> Scheme:
     """Return the memberships of a namespace."""
-    peers = world.shared(_all_peers, namespace)
+    names_of_peers = _all_peers(world, namespace)
     named: dict[str, Joins] = {}
     selected: list[tuple[ScopedSelector, Joins]] = []
+    shared: dict[ScopedSelector, Joins] = {}
     for profile in world.all(SecurityProfile, namespace):
         name = profile.metadata.name
-        named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if name in peers else ())
+        named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if name in names_of_peers else ())
         if profile.spec.selector is not None:
             selected.append((selector_in(namespace, profile.spec.selector), named[name]))
-        selected += [
-            (scoped, Joins(None, (_selector_set(namespace, name, scoped),))) for scoped in _peer_selectors(profile)
-        ]
-    return Scheme(named, index_by_selector(selected))
+        shared |= {scoped: Joins(None, (_selector_set(scoped),)) for scoped in _peer_selectors(profile)}
+    return Scheme(named, index_by_selector([*selected, *shared.items()]))
 
 
 def covered(world: World, profile: SecurityProfile, fabric: Fabric = Fabric.OVN) -> tuple[Port, ...]:

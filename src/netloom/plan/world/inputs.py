@@ -39,6 +39,7 @@ class Port(Struct, frozen=True, gc=False):
     parent: str = ""
     """The attachment whose port carries it as a VLAN; "": it has a port of its own."""
     vlan: int | None = None
+    forwarding: bool = False
     link_down: bool = False
     type: PortType = PortType.INTERNAL
 
@@ -72,6 +73,7 @@ class Pool:
             allowed_addresses=spec.allowed_addresses,
             parent=spec.port.parent,
             vlan=spec.port.vlan,
+            forwarding=spec.forwarding,
             link_down=spec.link_down,
             type=spec.port.type,
         )

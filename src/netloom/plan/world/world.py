@@ -9,19 +9,24 @@ Where many units need the same computation, `shared` does it once: `world.shared
 only if the result differs. The function must be pure and return a comparable value.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from msgspec import structs
 
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import InternalTrafficPolicy, LoadBalancer, LoadBalancerSpec, SecurityProfile
 from netloom.model.selection import LabelSelector
+from netloom.model.values.addresses import canonical
 from netloom.plan import names
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, planner_input
+from netloom.plan.world.joins import Join, JoinIndex
 from netloom.plan.world.selector_matches import ScopedSelector, SelectorMatches, selector_in
 from netloom.plan.world.tracking import NOTHING, Answer, Topic, Tracker
 
@@ -51,6 +56,7 @@ class World:
         """Sorted results, until the topic is touched."""
         self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
         self._matches = SelectorMatches()
+        self._joins = JoinIndex(self._tracker.touch)
         self._followed: set[Topic] = set()
 
     # Changes.
@@ -133,6 +139,16 @@ class World:
         self._tracker.dirty.add(unit)
         self._touch(("one", *unit))
         self._regroup(unit, _groups(old), _groups(new), new)
+        if unit.kind == LoadBalancer.__name__:
+            self._place(unit, cast("LoadBalancer | None", old), cast("LoadBalancer | None", new))
+        elif unit.kind == SecurityProfile.__name__:
+            self._joins.change(cast("SecurityProfile | None", old), cast("SecurityProfile | None", new))
+
+    def _place(self, unit: Unit, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        """Group a LoadBalancer by what its VIPs are and where: not touched when only its endpoints change."""
+        before, now = _placement(old), _placement(new)
+        if before != now:
+            self._regroup(unit, _places_of(before), _places_of(now), now)
 
     def _touch(self, topic: Topic) -> None:
         self._answers.pop(topic, None)
@@ -204,6 +220,30 @@ class World:
     def routers(self, namespace: str, network: str) -> tuple[Router, ...]:
         """Return the Routers with a port or the gateway in a Network."""
         return self._many(("routers", namespace, network))
+
+    def joins(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Join]:
+        """Yield the profiles that cover an attachment with these labels, and the peers of rules that it is one of."""
+        return self._joins.matching(namespace, labels, self._read)
+
+    def leads(self, selector: ScopedSelector, profile: str) -> bool:
+        """Return whether it is this profile that plans the set of a selector of peers."""
+        return self._joins.leads(selector, profile, self._read)
+
+    def is_named(self, namespace: str, profile: str) -> bool:
+        """Return whether a rule names a profile as its peer."""
+        return self._joins.is_named(namespace, profile, self._read)
+
+    def balancers(self, namespace: str) -> tuple[LoadBalancer, ...]:
+        """Return the LoadBalancers of a namespace, with their VIPs and where these are served, and nothing else."""
+        return self._many(("balancers", namespace))
+
+    def balancers_of(self, namespace: str, ip: str, port: int, protocol: str) -> tuple[LoadBalancer, ...]:
+        """Return the LoadBalancers with a VIP, as `balancers` does.  The address is in canonical form."""
+        return self._many(("balancers_of", namespace, ip, port, protocol))
+
+    def local_balancers(self) -> tuple[LoadBalancer, ...]:
+        """Return the LoadBalancers, of all namespaces, with other endpoints on each node."""
+        return self._many(("local_balancers",))
 
     def evpn_networks(self, namespace: str, network: str) -> tuple[EVPNNetwork, ...]:
         """Return the EVPNNetworks of a Network."""
@@ -351,11 +391,31 @@ def _groups(resource: Resource | None) -> Iterator[Topic]:
             yield "routers", namespace, port.network
         if resource.spec.gateway is not None:
             yield "routers", namespace, resource.spec.gateway.network
+    if isinstance(resource, LoadBalancer) and resource.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL:
+        yield ("local_balancers",)
     if isinstance(resource, EVPNNetwork):
         yield "evpn_networks", namespace, resource.spec.network
     if isinstance(resource, RemoteVTEP):
         yield "remote_vteps_of", namespace, resource.spec.network
         yield "remote_vteps", names.remote_vtep(resource.spec.address, resource.spec.vni)
+
+
+def _placement(balancer: LoadBalancer | None) -> LoadBalancer | None:
+    """Return a LoadBalancer without its endpoints and how it treats them."""
+    if balancer is None:
+        return None
+    spec = balancer.spec
+    spec = LoadBalancerSpec(networks=spec.networks, routers=spec.routers, vips=spec.vips)
+    return structs.replace(balancer, spec=spec)
+
+
+def _places_of(balancer: LoadBalancer | None) -> Iterator[Topic]:
+    if balancer is None:
+        return
+    namespace = balancer.metadata.namespace
+    yield "balancers", namespace
+    for vip in balancer.spec.vips:
+        yield "balancers_of", namespace, canonical(vip.ip), vip.port, str(vip.protocol)
 
 
 def _enter(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit, value: object) -> None:

@@ -13,7 +13,7 @@ from netloom.model.document import Document
 from netloom.run import apiserver, config, files, frontends
 from netloom.run.access.credentials import Directory
 from netloom.run.cluster import node_policies
-from netloom.run.cluster.manifests import TLS_FOLDER, ServerPlacement, aggregated, common
+from netloom.run.cluster.manifests import TLS_FOLDER, ServerPlacement, aggregated, common, pod_network
 from netloom.run.config import ApiserverSettings
 
 
@@ -29,6 +29,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     aggregate_edit: bool = False
     """Whether netloom:edit and netloom:admin are aggregated to the cluster's edit and admin."""
+    with_kube: bool = False
+    """Whether Netloom is the network of the cluster's pods."""
 
 
 def manifests(settings: ApiserverSettings, cluster: ClusterOptions) -> list[Document]:
@@ -51,6 +53,7 @@ def manifests(settings: ApiserverSettings, cluster: ClusterOptions) -> list[Docu
         args=_inside(settings, port),
     )
     roles = common(cluster.nodes, aggregate_edit=cluster.aggregate_edit)
+    roles += pod_network() if cluster.with_kube else []
     return [*roles, *node_policies.events(), *aggregated(server)]
 
 

@@ -149,7 +149,8 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     columns: dict[str, Column] = {
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
-        "port_security": frozenset((f"{one.mac} {secure}",)),
+        # Without addresses, OVN checks those of no packet, in either direction; it checks the MAC all the same.
+        "port_security": frozenset((one.mac if one.forwarding else f"{one.mac} {secure}",)),
         "enabled": not missing and not one.link_down,  # A port without its ACLs stays closed.
         "dhcpv4_options": v4.dhcp,
         "dhcpv6_options": v6.dhcp,
@@ -177,7 +178,13 @@ def _closed(world: World, one: Port) -> list[Problem]:
         return []
     if (problem := world.ungranted(network)) is not None:
         return [Problem(problem.reason, f"spec.network: Network {one.network}: {problem.message}")]
-    return unknown(world, one) if one.profiles and network.spec.fabric is Fabric.VXLAN else []
+    if network.spec.fabric is not Fabric.VXLAN:
+        return []
+    problems = unknown(world, one) if one.profiles else []
+    if one.forwarding:
+        said = f"spec.forwarding: Network {one.network} is of fabric vxlan, which checks all addresses: use fabric ovn"
+        problems.append(Problem("Unsupported", said))
+    return problems
 
 
 def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:

@@ -95,7 +95,7 @@ def default_route(gateway: Gateway, port: LogicalRouterPort, outcome: Outcome) -
     """Return the default route, as block and next hop, if the spec has one that is possible."""
     if not gateway.next_hop:
         return None
-    toward = router_ports.port_toward([port], gateway.next_hop, "spec.gateway.nextHop")
+    toward = router_ports.NextHops([port]).toward(gateway.next_hop, "spec.gateway.nextHop")
     if isinstance(toward, Problem):
         outcome.problems.append(toward)
         return None

@@ -7,6 +7,8 @@ family, a Network or Router that does not exist: each is a problem and costs its
 - An endpoint may be its own client: OVN hairpins the packet with the VIP as its source.
 - With a health check, an endpoint must be an attachment: OVN checks it on its own chassis. A UDP endpoint is up unless
   it reports that the port is closed. An endpoint that is not checked counts as up.
+- With `internalTrafficPolicy: local`, the endpoints are a variable, which has another value on each node
+  (`local_endpoints`).
 - A client with affinity stays with its endpoint even if that is down (OVN 23.03), until it was silent for that long.
 
 How a VIP is answered for, and which object has it, is in `vips`.
@@ -16,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netloom.model.kinds.networks import Fabric, Network, Router
-from netloom.model.kinds.policy import LoadBalancer, Protocol, Vip
+from netloom.model.kinds.policy import InternalTrafficPolicy, LoadBalancer, Protocol, Vip
 from netloom.model.values import addresses
 from netloom.plan import names
-from netloom.plan.ovn.layer3 import vips
+from netloom.plan.ovn.layer3 import local_endpoints, vips
+from netloom.plan.ovn.layer3.local_endpoints import with_port
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.world import World
@@ -63,6 +66,10 @@ def plan_load_balancer(world: World, balancer: LoadBalancer) -> Outcome:
         if not own:
             continue
         ref = load_balancer_ref(balancer.metadata.namespace, balancer.metadata.name, protocol)
+        if balancer.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL:
+            local_endpoints.plan(world, balancer, ref, own, outcome)
+            outcome.members += (Member(user, "load_balancer", ref) for user in users)
+            continue
         served = {with_port(ip, vip.port): _backends(vip, ip, targets) for vip, ip in own}
         checks, mappings = _health(world, balancer, ref, protocol, served, targets, outcome)
         options = {"reject": "true"}
@@ -133,7 +140,7 @@ def _free(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[tu
         if (refused := vips.refusal(world, balancer, vip)) is not None:
             outcome.report(refused.reason, f"spec.vips[{position}].ip: {refused.message}")
         else:
-            yield vip, str(addresses.address(vip.ip))
+            yield vip, addresses.canonical(vip.ip)
 
 
 def _targets(world: World, balancer: LoadBalancer) -> list[Target]:
@@ -147,7 +154,7 @@ def _targets(world: World, balancer: LoadBalancer) -> list[Target]:
     found = []
     near = vips.networks(world, balancer)
     for position, endpoint in enumerate(spec.endpoints or ()):
-        ip = str(addresses.address(endpoint.ip))
+        ip = addresses.canonical(endpoint.ip)
         network, attachment = "", ""
         if spec.health_check is not None:
             holders = ((one, vips.holder_of(world, namespace, one, ip)) for one in near)
@@ -176,11 +183,6 @@ def _backends(vip: Vip, ip: str, targets: Sequence[Target]) -> list[str]:
     version = addresses.family(ip)
     default = vip.target_port or vip.port
     return sorted({with_port(one.ip, one.port or default) for one in targets if one.version == version})
-
-
-def with_port(ip: str, port: int) -> str:
-    """Return an address and a port as OVN writes them."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 # Health checks.

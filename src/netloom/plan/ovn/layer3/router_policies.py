@@ -25,8 +25,7 @@ from netloom.model.values import addresses
 from netloom.model.values.addresses import Block
 from netloom.plan import names
 from netloom.plan.addresses.blocks import overlap
-from netloom.plan.ovn.layer3 import router_ports
-from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
+from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort, NextHops
 from netloom.plan.policy import matches
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Outcome, Ref, Row
@@ -55,8 +54,9 @@ def add_policies(
     """Add the policies of a router with these ports and with routes to these blocks."""
     known = [*routed, *(one.network for port in every for one in port.addresses)]
     possible: list[tuple[_Policy, int]] = []
+    hops = NextHops(every)
     for position, spec in enumerate(router.spec.policies):
-        policy = _policy(spec, f"spec.policies[{position}]", every)
+        policy = _policy(spec, f"spec.policies[{position}]", hops)
         if isinstance(policy, Problem):
             outcome.problems.append(policy)
         else:
@@ -77,8 +77,8 @@ def add_policies(
         _add(name, policy, outcome)
 
 
-def _policy(spec: RouterPolicy, at: str, every: Sequence[LogicalRouterPort]) -> _Policy | Problem:
-    problem = next(_malformed(spec, at), None) or next(_unreachable(spec, f"{at}.via", every), None)
+def _policy(spec: RouterPolicy, at: str, reached: NextHops) -> _Policy | Problem:
+    problem = next(_malformed(spec, at), None) or next(_unreachable(spec, f"{at}.via", reached), None)
     if problem is not None:
         return problem
     hops = sorted({addresses.address(one) for one in spec.via}, key=int)
@@ -102,10 +102,10 @@ def _malformed(spec: RouterPolicy, at: str) -> Iterator[Problem]:
         yield Problem("FamiliesMixed", f"{at}: from, to and via are of two families: write a policy for each")
 
 
-def _unreachable(spec: RouterPolicy, at: str, every: Sequence[LogicalRouterPort]) -> Iterator[Problem]:
+def _unreachable(spec: RouterPolicy, at: str, reached: NextHops) -> Iterator[Problem]:
     """Yield a problem for each next hop that cannot be reached."""
     for position, hop in enumerate(spec.via):
-        port = router_ports.port_toward(every, hop, f"{at}[{position}]")
+        port = reached.toward(hop, f"{at}[{position}]")
         if isinstance(port, Problem):
             yield port
         elif addresses.address(hop).is_link_local:

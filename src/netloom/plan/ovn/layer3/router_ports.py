@@ -17,13 +17,16 @@ from msgspec import Struct
 
 from netloom.model.kinds.networks import Fabric, Network, Router, RouterPort, Subnet
 from netloom.model.values import addresses
-from netloom.model.values.addresses import Address, Interface
+from netloom.model.values.addresses import Address, Block, Interface
 from netloom.plan import names
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.blocks import default_gateway, overlap
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Outcome, Ref, Row
 from netloom.plan.world.world import World
+
+LISTED = 16
+"""Blocks that a message names."""
 
 
 class LogicalRouterPort(Struct, frozen=True, kw_only=True):
@@ -38,9 +41,42 @@ class LogicalRouterPort(Struct, frozen=True, kw_only=True):
     subnets: tuple[Subnet, ...] = ()
     link_down: bool = False
 
-    def reaches(self, one: Address) -> bool:
-        """Return whether an address is in one of the port's blocks."""
-        return any(one.version == own.version and one in own.network for own in self.addresses)
+
+class NextHops:
+    """The ports of a router, searched by the next hops that they reach.
+
+    The router of a cluster has thousands of blocks and as many policies, each with a next hop.
+    """
+
+    def __init__(self, ports: Sequence[LogicalRouterPort]) -> None:
+        self._ports = ports
+        self._own: set[Address] = set()
+        self._reached: dict[tuple[int, int], dict[int, int]] = {}
+        """The position of the port, by family and prefix length, and by the first address of the block."""
+        for position, port in enumerate(ports):
+            for one in port.addresses:
+                self._own.add(one.ip)
+                blocks = self._reached.setdefault((one.version, one.network.prefixlen), {})
+                blocks.setdefault(int(one.network.network_address), position)
+
+    def toward(self, hop: str, at: str) -> LogicalRouterPort | Problem:
+        """Return the port through which a next hop is reached, or why there is none."""
+        if not addresses.is_ip(hop):
+            return Problem("Malformed", f"{at}: {hop!r} is not an address")
+        ip = addresses.address(hop)
+        if ip in self._own:
+            return Problem("NextHopOwn", f"{at}: {hop} is the router's own address: name the next router's")
+        found = [
+            blocks[first]
+            for (version, length), blocks in self._reached.items()
+            if version == ip.version and (first := int(ip) >> (bits := ip.max_prefixlen - length) << bits) in blocks
+        ]
+        if found:
+            return self._ports[min(found)]
+        listed = [str(one.network) for port in self._ports for one in port.addresses]
+        blocks = ", ".join(listed[:LISTED]) + ("" if len(listed) <= LISTED else f" and {len(listed) - LISTED} more")
+        text = f"{at}: {hop} is in no network of the router (it has {blocks or 'none'}): name a router that is in one"
+        return Problem("NextHopFar", text)
 
 
 class RequestedAddress(NamedTuple):
@@ -126,13 +162,14 @@ def usable_addresses(
     """Return the requested addresses that the router can have; `exact`: with the prefix length of their Subnet."""
     namespace, name = router.metadata.namespace, network.metadata.name
     subnets = world.subnets(namespace, name)
+    blocks = _blocks(subnets)
     usable: dict[Address, tuple[RequestedAddress, Interface]] = {}
     for one in requested:
         if not addresses.is_cidr(one.text):
             outcome.report("Malformed", f"{one.at}: {one.text!r} is not an address with a prefix length")
             continue
         own = addresses.interface(one.text)
-        problem = not_a_host(own, one.at) or _outside(own, one.at, subnets, exact=exact)
+        problem = not_a_host(own, one.at) or _outside(own, one.at, blocks[own.version], exact=exact)
         if problem is None and (other := other_holder(world, router, name, own.ip)):
             text = f"{one.at}: Router {other} has {own.ip} in Network {name}: choose another address"
             problem = Problem("AddressTaken", text)
@@ -169,20 +206,6 @@ def without_overlaps(
         )
         outcome.report("Overlap", text)
     return tuple(own)
-
-
-def port_toward(ports: Sequence[LogicalRouterPort], hop: str, at: str) -> LogicalRouterPort | Problem:
-    """Return the port through which a next hop is reached, or why there is none."""
-    if not addresses.is_ip(hop):
-        return Problem("Malformed", f"{at}: {hop!r} is not an address")
-    ip = addresses.address(hop)
-    if any(ip == one.ip for port in ports for one in port.addresses):
-        return Problem("NextHopOwn", f"{at}: {hop} is the router's own address: name the next router's")
-    if found := next((port for port in ports if port.reaches(ip)), None):
-        return found
-    blocks = ", ".join(str(one.network) for port in ports for one in port.addresses) or "none"
-    text = f"{at}: {hop} is in no network of the router (it has {blocks}): name a router that is in one"
-    return Problem("NextHopFar", text)
 
 
 def other_holder(world: World, router: Router, network: str, one: Address) -> str:
@@ -262,19 +285,26 @@ def add_peer_port(
     outcome.add(Row("Logical_Switch_Port", name, columns), Ref("Logical_Switch", switch), "ports")
 
 
-def _outside(own: Interface, at: str, subnets: Iterable[Subnet], *, exact: bool) -> Problem | None:
+def _blocks(subnets: Iterable[Subnet]) -> dict[int, dict[Block, str]]:
+    """Return the blocks of Subnets, by family, and their names."""
+    found: dict[int, dict[Block, str]] = {4: {}, 6: {}}
+    for one in subnets:
+        block = addresses.interface(one.spec.cidr).network
+        found[block.version].setdefault(block, one.metadata.name)
+    return found
+
+
+def _outside(own: Interface, at: str, blocks: Mapping[Block, str], *, exact: bool) -> Problem | None:
     """Return a problem if an address is in no Subnet of a Network that has Subnets of its family."""
-    blocks = [(one.metadata.name, addresses.interface(one.spec.cidr).network) for one in subnets]
-    blocks = [(name, block) for name, block in blocks if block.version == own.version]
-    if not blocks or own.ip.is_link_local:
+    if not blocks or own.ip.is_link_local or own.network in blocks:
         return None
-    for name, block in blocks:
+    for block, name in blocks.items():
         if own.ip in block:
-            if not exact or own.network == block:
+            if not exact:
                 return None
             text = (
                 f"the prefix length of {own} is not that of Subnet {name} ({block}): write {own.ip}/{block.prefixlen}"
             )
             return Problem("PrefixDiffers", f"{at}: {text}")
-    listed = ", ".join(f"{name} ({block})" for name, block in blocks)
+    listed = ", ".join(f"{name} ({block})" for block, name in list(blocks.items())[:LISTED])
     return Problem("AddressOutside", f"{at}: {own.ip} is outside Subnet {listed}: choose an address inside")

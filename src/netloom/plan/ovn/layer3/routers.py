@@ -25,7 +25,7 @@ from netloom.model.values.addresses import Block
 from netloom.plan import names
 from netloom.plan.ovn.layer2.dhcp import TUNNELLED_MTU
 from netloom.plan.ovn.layer3 import gateways, nat, router_policies, router_ports
-from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
+from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort, NextHops
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Outcome, Ref, Row
 from netloom.plan.world.world import World
@@ -147,6 +147,7 @@ def _routes(
 ) -> Iterator[_Route]:
     """Yield the routes that are possible; report the others as problems."""
     default: _Route | None = None
+    hops = NextHops(every)
     gateway = router.spec.gateway
     if gateway is not None and outer is not None:
         found = gateways.default_route(gateway, outer, outcome)
@@ -154,7 +155,7 @@ def _routes(
             default = _Route(*found, outer.name)
             yield default
     for position, spec in enumerate(router.spec.routes):
-        route = _route(spec, f"spec.routes[{position}]", every)
+        route = _route(spec, f"spec.routes[{position}]", hops)
         if isinstance(route, _Route) and default is not None and route.to == default.to and route.via != default.via:
             text = f"{route.to} goes to spec.gateway.nextHop {default.via} already: remove one of the two"
             route = Problem("RouteTwice", f"spec.routes[{position}].to: {text}")
@@ -164,10 +165,10 @@ def _routes(
             yield route
 
 
-def _route(spec: Route, at: str, every: Sequence[LogicalRouterPort]) -> _Route | Problem:
+def _route(spec: Route, at: str, hops: NextHops) -> _Route | Problem:
     if not addresses.is_cidr(spec.to):
         return Problem("Malformed", f"{at}.to: {spec.to!r} is not an address block")
-    port = router_ports.port_toward(every, spec.via, f"{at}.via")
+    port = hops.toward(spec.via, f"{at}.via")
     if isinstance(port, Problem):
         return port
     return _Route(str(addresses.interface(spec.to).network), str(addresses.address(spec.via)), port.name)

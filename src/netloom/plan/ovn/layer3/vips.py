@@ -52,56 +52,86 @@ def networks(world: World, balancer: LoadBalancer) -> list[str]:
 
 def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> Problem | None:
     """Return why a balancer cannot have a VIP; None if it can."""
-    ip = addresses.address(vip.ip)
-    if ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local or _is_end(world, balancer, ip):
+    ip = addresses.canonical(vip.ip)
+    if _is_no_host(ip) or _is_end(world, balancer, ip):
         return Problem("NotAHost", f"{ip} is not the address of a host: choose one that is")
     if user := _user(world, balancer, vip, ip):
         return Problem("AddressInUse", f"{ip} is {user}: choose another address")
     return None
 
 
-def _is_end(world: World, balancer: LoadBalancer, ip: Address) -> bool:
+def _is_no_host(ip: str) -> bool:
+    one = addresses.address(ip)
+    return one.is_multicast or one.is_unspecified or one.is_loopback or one.is_link_local
+
+
+class _Claim(NamedTuple):
+    """What an address in a Network is already."""
+
+    is_end: bool
+    """The network or broadcast address of a Subnet."""
+    router: str
+    """The address of this Router; "": of none."""
+
+
+def _claim(world: World, namespace: str, network: str, ip: str) -> _Claim:
+    """Return what an address is in a Network: an answer for each, so that only those that changed are read again."""
+    one = addresses.address(ip)
+    ends = world.shared(_ends, namespace, network)
+    return _Claim(one in ends, world.shared(router_ports.holders, namespace, network).get(one, ""))
+
+
+def _ends(world: World, namespace: str, network: str) -> frozenset[Address]:
+    """Return the network and broadcast addresses of a Network's Subnets."""
+    found: set[Address] = set()
+    for block in world.shared(_blocks, namespace, network):
+        if block.num_addresses > 2:
+            found.add(block.network_address)
+            if block.version == 4:
+                found.add(block.broadcast_address)
+    return frozenset(found)
+
+
+def _blocks(world: World, namespace: str, network: str) -> tuple[Block, ...]:
+    return tuple(addresses.interface(subnet.spec.cidr).network for subnet in world.subnets(namespace, network))
+
+
+def _is_end(world: World, balancer: LoadBalancer, ip: str) -> bool:
     """Return whether an address is the network or broadcast address of a block."""
     namespace = balancer.metadata.namespace
-    subnets = (subnet for network in networks(world, balancer) for subnet in world.subnets(namespace, network))
-    cidrs = (addresses.interface(subnet.spec.cidr).network for subnet in subnets)
-    return any(router_ports.not_a_host(addresses.interface(f"{ip}/{b.prefixlen}"), "") for b in cidrs if _holds(b, ip))
+    return any(world.shared(_claim, namespace, network, ip).is_end for network in networks(world, balancer))
 
 
 def _holds(block: Block, ip: Address) -> bool:
     return ip.version == block.version and ip in block
 
 
-def _user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
+def _user(world: World, balancer: LoadBalancer, vip: Vip, ip: str) -> str:
     """Return the object that has a VIP already, for messages; "" if none does."""
-    namespace, name = balancer.metadata.namespace, balancer.metadata.name
+    namespace = balancer.metadata.namespace
     for network in networks(world, balancer):
-        if holder := holder_of(world, namespace, network, str(ip)):
+        if holder := holder_of(world, namespace, network, ip):
             return f"that of NetworkAttachment {holder} in Network {network}"
-        router = world.shared(router_ports.holder, namespace, network, ip)
+        router = world.shared(_claim, namespace, network, ip).router
         if router and router not in balancer.spec.routers:
             return f"that of Router {router} in Network {network}"
-    for location in locations(world, balancer):
-        leader = world.shared(_holder, namespace, location, str(ip), vip.port, str(vip.protocol))
-        if leader != name:
-            where = f"{location.kind} {location.name}, with port {vip.port} ({vip.protocol})"
-            return f"that of LoadBalancer {leader} on {where}"
+    return _leader(world, balancer, vip, ip)
+
+
+def _leader(world: World, balancer: LoadBalancer, vip: Vip, ip: str) -> str:
+    """Return the LoadBalancer of a smaller name that has a VIP in a location of this one, for messages, or ""."""
+    name = balancer.metadata.name
+    all_of_it = world.balancers_of(balancer.metadata.namespace, ip, vip.port, str(vip.protocol))
+    before = [one for one in all_of_it if one.metadata.name < name]
+    if not before:
+        return ""
+    own = list(locations(world, balancer))
+    for location in own:
+        for leader in before:
+            if location in locations(world, leader):
+                where = f"{location.kind} {location.name}, with port {vip.port} ({vip.protocol})"
+                return f"that of LoadBalancer {leader.metadata.name} on {where}"
     return ""
-
-
-def _holder(world: World, namespace: str, location: Location, ip: str, port: int, protocol: str) -> str:
-    return world.shared(_holders, namespace).get((location, ip, port, protocol), "")
-
-
-def _holders(world: World, namespace: str) -> dict[tuple[Location, str, int, str], str]:
-    """Return the holder of each VIP in each location: of all balancers that have it, the one of the smallest name."""
-    found: dict[tuple[Location, str, int, str], str] = {}
-    for balancer in world.all(LoadBalancer, namespace):
-        for location in locations(world, balancer):
-            for vip in balancer.spec.vips:
-                key = (location, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
-                found.setdefault(key, balancer.metadata.name)
-    return found
 
 
 def holder_of(world: World, namespace: str, network: str, ip: str) -> str:
@@ -125,7 +155,10 @@ class VipRouter(NamedTuple):
 def vip_router(world: World, namespace: str, network: str) -> VipRouter | None:
     """Return the VIP router of a Network, or None where it needs none."""
     leader, found = "", set()
-    for balancer in world.all(LoadBalancer, namespace):
+    around = {router.metadata.name for router in world.routers(namespace, network)}
+    for balancer in world.balancers(namespace):
+        if not around.isdisjoint(balancer.spec.routers):
+            continue
         own = set(inside(world, balancer, network))
         if own:
             leader = leader or balancer.metadata.name
@@ -169,7 +202,7 @@ def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
 
 def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     """Return the prefix length of the Subnet an address is in; 0 if it is in none of the Network."""
-    blocks = (addresses.interface(subnet.spec.cidr).network for subnet in world.subnets(namespace, network))
+    blocks = world.shared(_blocks, namespace, network)
     return next((block.prefixlen for block in blocks if _holds(block, ip)), 0)
 
 
@@ -209,7 +242,7 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
     It must be in the Subnet, and not in use: OVN answers for it with a MAC of its own. If it were the address of a
     router, all packets of the endpoint to that router would be lost.
     """
-    vips = {vip.ip for balancer in world.all(LoadBalancer, namespace) for vip in balancer.spec.vips}
+    vips = {vip.ip for balancer in world.balancers(namespace) for vip in balancer.spec.vips}
     numbers = {int(addresses.address(one)) for one in vips if addresses.family(one) == version}
     for subnet in world.subnets(namespace, network):
         spec = subnet.spec

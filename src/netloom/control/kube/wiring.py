@@ -1,0 +1,79 @@
+"""Builds the parts of a cluster network's controller; `run/controllers.py` runs them."""
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, NamedTuple
+
+from netloom.control.kube.controller import WORKERS, KubeReconciler
+from netloom.control.kube.network_condition import NetworkCondition
+from netloom.control.kube.views import ClusterInformers, made_informers
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer
+from netloom.model.kubernetes import KUBERNETES_KINDS
+from netloom.plan.kube.planned import ClusterSettings
+from netloom.store.base import Store
+
+__all__ = ["WORKERS", "Parts", "assemble"]
+
+
+class Parts(NamedTuple):
+    """The parts of the controller."""
+
+    reconciler: KubeReconciler
+    cluster: ClusterInformers
+    made: dict[str, Informer[Any]]
+    connections: list[Callable[[], Coroutine[Any, Any, Any]]]
+    """What runs always."""
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        """All informers."""
+        return [*self.cluster, *self.made.values()]
+
+    def watch(self, controller: Controller[Any]) -> None:
+        """Have changes enqueue keys of the controller."""
+        controller.watch(self.cluster.nodes, self.reconciler.node_changed)
+        controller.watch(self.cluster.pods, self.reconciler.pod_changed)
+        controller.watch(self.cluster.namespaces, self.reconciler.namespace_changed)
+        controller.watch(self.cluster.services, self.reconciler.service_changed)
+        controller.watch(self.cluster.slices, self.reconciler.slice_changed)
+        controller.watch(self.cluster.policies, self.reconciler.policy_changed)
+        for one in self.made.values():
+            controller.watch(one, self.reconciler.object_changed)
+
+
+def assemble(
+    store: Store,
+    client: Client,
+    cluster: Store,
+    settings: ClusterSettings,
+    *,
+    random: Random,
+    fence: Callable[[], bool],
+    clock: Clock,
+    recorder: Recorder | None,
+    component: str,
+) -> Parts:
+    """Return the controller of the cluster whose API is `cluster`; `store` is where Netloom's own objects are.
+
+    Without a `recorder` for that API it gets one of its own.
+    """
+    connections: list[Callable[[], Coroutine[Any, Any, Any]]] = []
+    if recorder is None:
+        recorder = Recorder(cluster, component, random=random, clock=clock)
+        connections.append(recorder.run)
+    informers = ClusterInformers(cluster, random=random)
+    made = made_informers(store, settings, random=random)
+    condition = NetworkCondition(Client(cluster, fence=fence, registry=KUBERNETES_KINDS), clock=clock)
+    reconciler = KubeReconciler(
+        client,
+        settings=settings,
+        cluster=informers,
+        made={kind: one.cache for kind, one in made.items()},
+        condition=condition,
+        recorder=recorder,
+    )
+    return Parts(reconciler, informers, made, connections)

@@ -1,0 +1,79 @@
+"""The names and labels of the objects that are made for a Kubernetes cluster."""
+
+import hashlib
+
+NAMESPACE = "netloom-pods"
+"""The default namespace of these objects."""
+PREFIX = "kube.netloom.dev/"
+"""Labels and annotations under this prefix are ours; they are not taken over from pods."""
+MANAGED = PREFIX + "managed"
+"""The label of every object that is made for the cluster; its value is "true"."""
+OF_NAMESPACE = PREFIX + "namespace"
+"""The label with the namespace of the pod, Service or policy."""
+POD_UID = PREFIX + "pod-uid"
+"""The label with the uid of the pod."""
+PORT = PREFIX + "port-"
+"""The beginning of the labels with the numbers of a pod's named ports: `kube.netloom.dev/port-tcp-http: "8080"`."""
+POD_NAME = PREFIX + "pod"
+"""The annotation with the name of the pod."""
+SOURCE = PREFIX + "source"
+"""The annotation of every object that is made for the cluster: for what, as `Pod/NAMESPACE/NAME` or `Cluster/`."""
+HOST = PREFIX + "host"
+"""The label of the attachments of nodes; its value is "true"."""
+NETWORK = "pods"
+"""The Network of all pods."""
+ROUTER = "pods"
+"""The Router of all pods."""
+HOSTS = "hosts"
+"""The SecurityProfile that covers the attachments of nodes."""
+HOST_DEVICE = "nl-host"
+"""The device of a node in the Network of pods."""
+LONGEST = 253
+_DIGEST = 16
+
+
+def joined(*parts: str) -> str:
+    """Return a name made of parts; one that is too long ends with a digest of itself."""
+    text = ".".join(parts)
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    return text[: LONGEST - _DIGEST - 1].rstrip("-.") + "-" + digest
+
+
+def pod(namespace: str, name: str) -> str:
+    """Return the name of the attachment of a pod."""
+    return joined("pod", namespace, name)
+
+
+def node(name: str) -> str:
+    """Return the name of the attachment of a node."""
+    return joined("node", name)
+
+
+def slice_subnet(node_name: str, family: int) -> str:
+    """Return the name of the Subnet of a node's pods; `family` is 4 or 6."""
+    return joined(f"slice-v{family}", node_name)
+
+
+def service(namespace: str, name: str, family: int, port: str = "") -> str:
+    """Return the name of a LoadBalancer of a Service; with `port` that of ports with endpoints of their own."""
+    return joined(f"service-v{family}", namespace, name, *((port,) if port else ()))
+
+
+def policy(namespace: str, name: str, *, part: int = 1, port: str = "") -> str:
+    """Return the name of a SecurityProfile of a NetworkPolicy.
+
+    `part` counts those that one policy needs; `port` is the named port that this one is for, as `tcp-http-8080`.
+    """
+    return joined("-".join(filter(None, ("policy", str(part) if part > 1 else "", port))), namespace, name)
+
+
+def port_name(protocol: str, name: str) -> str:
+    """Return a named port as a part of names."""
+    return f"{protocol.lower()}-{name}"
+
+
+def port_label(protocol: str, name: str) -> str:
+    """Return the key of the label with the number of a pod's named port."""
+    return PORT + port_name(protocol, name)
