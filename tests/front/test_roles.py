@@ -21,6 +21,7 @@ from netloom.model.registry import (
     IP_LOCK,
     KINDS,
     LEASE,
+    LOAD_BALANCER,
     MIRROR,
     NETWORK,
     NETWORK_ATTACHMENT,
@@ -97,6 +98,9 @@ async def world() -> MemoryStore:
         if kind.namespaced and kind not in made:
             for namespace in NAMESPACES:
                 await store.create(kind, thing(kind, "other", namespace, {}))
+    for namespace in NAMESPACES:
+        outward = thing(LOAD_BALANCER, "outward", namespace, {"externalTrafficPolicy": "cluster"})
+        await store.create(LOAD_BALANCER, outward)
     for name, node, component in (
         ("told", "n1", "netloom-agent"),
         ("theirs", "n2", "netloom-agent"),
@@ -120,6 +124,7 @@ def every_question() -> Iterator[Attributes]:
         SUBNET: ("blue-x", "red-x", "missing"),
         IP_LOCK: ("blue-x", "red-x", "missing"),
         PORT_POOL: ("blue-n1", "blue-n2", "red-n1", "missing"),
+        LOAD_BALANCER: ("other", "outward", "missing"),
         EVENT: ("other", "told", "theirs", "controllers", "missing"),
         **{kind: ("own", "theirs", "theirs-blue", "theirs-red", "missing") for kind, *_ in SPEAKERS},
     }
@@ -133,6 +138,8 @@ def every_question() -> Iterator[Attributes]:
                         chosen += [fields(kind, f"{field}{op}{v}") for op in ("=", "!=") for v in values]
                 if kind is NETWORK_ATTACHMENT:
                     chosen.append(fields(kind, "spec.network=blue,spec.node!=n1,status.hostIP!="))
+                if kind is LOAD_BALANCER:
+                    chosen += [fields(kind, f"spec.externalTrafficPolicy{text}") for text in ("!=", "=local", "=")]
                 for wanted in chosen:
                     yield Attributes(verb, kind, namespace, selector=wanted)
             if kind.namespaced and not namespace:
@@ -191,6 +198,9 @@ def wanted(what: Attributes) -> bool:
         return (place, what.name) in by_name or field == "spec.node=n1" or (place, field) == ("a", "spec.network=blue")
     if kind in (MIRROR, SHAPING):
         return place in ("a", "c")
+    if kind is LOAD_BALANCER:
+        outward = ("spec.externalTrafficPolicy!=", "spec.externalTrafficPolicy=local")
+        return place in ("a", "c") and (what.name == "outward" or field in outward)
     if kind is EVENT:
         return verb == "get" and (place, what.name) == ("a", "told")
     return place == "a" and kind is SECURITY_PROFILE
@@ -258,6 +268,7 @@ AGENT = (
     (MIRROR, ""),
     (SECURITY_PROFILE, ""),
     (SHAPING, ""),
+    (LOAD_BALANCER, "spec.externalTrafficPolicy!="),
 )
 """What an agent watches."""
 

@@ -51,6 +51,7 @@ def test_fields_are_selectable_as_promised() -> None:
         "NetworkAttachment": ("spec.node", "spec.network", "status.hostIP"),
         "IPLock": ("spec.network", "spec.vni"),
         "PortPool": ("spec.node",),
+        "LoadBalancer": ("spec.externalTrafficPolicy",),
         "BGPSpeaker": ("spec.node",),
         "BGPPeer": ("spec.speaker",),
         "EVPNNetwork": ("spec.speaker", "spec.network"),

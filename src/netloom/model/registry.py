@@ -171,9 +171,11 @@ SECURITY_PROFILE = _kind(
 LOAD_BALANCER = _kind(
     policy.LoadBalancer,
     "lb",
+    selectable=("spec.externalTrafficPolicy",),
     plan=Plan.READY,
     needs_ovn=True,
     refers_to_attachments=True,
+    read_by_nodes=True,
     columns=(
         Column("VIPs", ".spec.vips[*].ip"),
         Column("Up", ".status.endpointsUp", "integer"),

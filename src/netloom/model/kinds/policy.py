@@ -218,6 +218,31 @@ class Vip(Value, frozen=True, kw_only=True):
     port: Annotated[Port, meta("The port.")]
     protocol: Annotated[Protocol, meta("The protocol.", default="tcp")] = Protocol.TCP
     target_port: Annotated[Port | None, meta("The port of the endpoints. The same as port if absent.")] = None
+    node_port: Annotated[
+        Port | None,
+        meta("The port on the addresses of every node of a cluster at which the VIP is reachable from outside."),
+    ] = None
+
+
+class ExternalAddress(Value, frozen=True, kw_only=True):
+    """An address outside the Networks at which the nodes of a cluster accept connections for the VIPs."""
+
+    ip: Annotated[Ip, meta("The address. Something outside brings its packets to a node.")]
+    source_ranges: Annotated[
+        tuple[Cidr, ...],
+        meta("The blocks of the clients. All other clients are dropped. Any if absent.", maxItems=64, list_type="set"),
+    ] = ()
+
+
+class ExternalTrafficPolicy(StrEnum):
+    """Where connections that arrive at a node from outside go."""
+
+    CLUSTER = "cluster"
+    LOCAL = "local"
+
+
+def _reachable_from_outside(spec: Document) -> bool:
+    return bool(spec.get("externalAddresses")) or any("nodePort" in vip for vip in spec.get("vips", ()))
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -244,6 +269,12 @@ class HealthCheck(Value, frozen=True, kw_only=True):
     ] = 3
 
 
+_FROM_OUTSIDE = (
+    "((has(self.externalAddresses) && size(self.externalAddresses) > 0) || self.vips.exists(v, has(v.nodePort)))"
+)
+"""In CEL: some way leads from outside through the nodes to a VIP."""
+
+
 class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     """Desired state of a load balancer."""
 
@@ -254,6 +285,26 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
             lambda self: bool(self.get("networks") or self.get("routers")),
             "at least one of networks and routers must be set: the VIPs are served there",
             reason="FieldValueRequired",
+        ),
+        Rule(
+            f"!({_FROM_OUTSIDE}) || has(self.externalTrafficPolicy)",
+            lambda self: not _reachable_from_outside(self) or "externalTrafficPolicy" in self,
+            "must be set together with externalAddresses or the nodePort of a VIP",
+            path=".externalTrafficPolicy",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            f"!has(self.externalTrafficPolicy) || {_FROM_OUTSIDE}",
+            lambda self: "externalTrafficPolicy" not in self or _reachable_from_outside(self),
+            "may be set only together with externalAddresses or the nodePort of a VIP",
+            path=".externalTrafficPolicy",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            "!has(self.externalTrafficPolicy) || self.externalTrafficPolicy != 'local' || has(self.endpoints)",
+            lambda self: self.get("externalTrafficPolicy") != "local" or "endpoints" in self,
+            "may be local only with endpoints: a node does not know what a selector selects",
+            path=".externalTrafficPolicy",
         ),
     )
 
@@ -286,6 +337,22 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     ] = 0
     health_check: Annotated[
         HealthCheck | None, meta("The health check of endpoints. If absent, all endpoints are considered up.")
+    ] = None
+    external_addresses: Annotated[
+        tuple[ExternalAddress, ...],
+        meta(
+            "Addresses at which the nodes of a cluster accept connections for the ports of the VIPs.",
+            maxItems=64,
+            list_map_keys=("ip",),
+        ),
+    ] = ()
+    external_traffic_policy: Annotated[
+        ExternalTrafficPolicy | None,
+        meta(
+            "Where connections from outside to a nodePort or an external address go. cluster: to the VIP, from the "
+            "node's own address. local: to an endpoint on the node that they arrive at, from the client's address; "
+            "they are dropped where there is none."
+        ),
     ] = None
 
 

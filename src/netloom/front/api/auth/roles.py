@@ -26,6 +26,7 @@ Networks that the EVPNNetworks of its speakers name:
 | Subnet | of a Network it has an attachment in (`spec.network=…`) |
 | Mirror, Shaping | of a namespace it has an attachment in |
 | SecurityProfile | of a namespace it has an attachment in that is in a vxlan Network |
+| LoadBalancer | reachable through nodes (`spec.externalTrafficPolicy!=`), of a namespace it has an attachment in |
 | BGPSpeaker | those it runs (`spec.node=NAME`) |
 | BGPPeer | of a BGPSpeaker it runs (`spec.speaker=…`) |
 | EVPNNetwork | the same; and of a vxlan Network it has an attachment in, or of one it extends (`spec.network=…`) |
@@ -63,6 +64,7 @@ from netloom.model.registry import (
     EVENT,
     EVPN_NETWORK,
     GROUP,
+    LOAD_BALANCER,
     MIRROR,
     NAMESPACE,
     NETWORK,
@@ -80,6 +82,8 @@ PREFIX = "netloom:"
 METRICS = "/metrics"
 _FOR_PEOPLE = (METRICS, DAMAGED)
 """Paths about the whole server: for roles of all namespaces, and not for nodes."""
+_OUTWARD = "spec.externalTrafficPolicy"
+"""The field that LoadBalancers have which are reachable from outside through nodes."""
 _UNCHANGING = object()
 _STATUS_WRITES = frozenset({"update", "patch"})
 _OWN_WRITES = frozenset({"create", "update", "patch"})
@@ -127,6 +131,7 @@ class RoleAuthorizer:
             MIRROR: self._reads_paths,
             SECURITY_PROFILE: self._reads_policies,
             SHAPING: self._reads_paths,
+            LOAD_BALANCER: self._reads_balancers,
             BGP_SPEAKER: self._reads_speakers,
             BGP_PEER: self._reads_peers,
             EVPN_NETWORK: self._reads_evpn_networks,
@@ -212,6 +217,13 @@ class RoleAuthorizer:
 
     async def _reads_paths(self, node: str, what: Attributes) -> bool:
         return bool(await self.node_networks.networks(node, what.namespace))
+
+    async def _reads_balancers(self, node: str, what: Attributes) -> bool:
+        if what.name:
+            outward = bool((await self._spec(LOAD_BALANCER, what)).get("externalTrafficPolicy"))
+        else:
+            outward = any(one.key == _OUTWARD and not one.matches({_OUTWARD: ""}) for one in what.selector.fields)
+        return outward and await self._reads_paths(node, what)
 
     async def _reads_policies(self, node: str, what: Attributes) -> bool:
         for network in await self.node_networks.networks(node, what.namespace):
