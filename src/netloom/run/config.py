@@ -218,6 +218,12 @@ class AgentSettings(NodeSettings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Devices that existing ports may use, as prod=eth1 or prod=tap*; empty: none."),
     ] = ()
+    kube_namespace: Annotated[
+        str,
+        Meta(
+            description="Namespace of a Kubernetes cluster's objects, as netloom-pods: run nftables for it; empty: no."
+        ),
+    ] = ""
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
         Meta(description="Datapath of new bridges: system (kernel), netdev (userspace), or auto: by kernel support."),

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from netloom import __version__
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.hooks import ProgramRunner
 from netloom.control.node.host import NodeHost
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.node import NodeReconciler
+from netloom.control.node.node import NodeReconciler, PartStates
 from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
@@ -124,6 +126,7 @@ class Agent:
         self.lifetimes = Lifetimes(clock=clock)
         self.manager: Manager | None = None
         self.services: NodeServices | None = None
+        self.part_states = PartStates()
         self._parts: Sequence[Part] = ()
         self._clock = clock
         self._client = Client(store)
@@ -179,7 +182,7 @@ class Agent:
             self._client,
             self.settings.node,
             underlay,
-            facts=lambda: switch.facts(host.remark),
+            facts=lambda: structs.replace(switch.facts(host.remark), parts=self.part_states.current),
             clock=self._clock,
             random=self.random,
         )
@@ -190,6 +193,7 @@ class Agent:
             await host.refresh()
             manager = self.manager = self._assemble(switch, host, underlay)
             self.switch.on_switch.connect(node.check)
+            self.part_states.on_change.connect(node.check)
             node.check()  # The switch may have changed before.
             log.info("ready", extra={"node": self.settings.node})
             notify("READY=1")
@@ -250,6 +254,7 @@ class Agent:
             attachments=attachments,
             watches=watches,
             planner=planner,
+            part_states=self.part_states,
             fabric=FabricReconciler(
                 underlay=underlay,
                 datapath=switch.datapath,
