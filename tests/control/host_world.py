@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
+from netloom.control.node.cluster import ClusterDrivers
 from netloom.drivers.link.codec import Link, Neighbour
 from netloom.drivers.link.worker import LinkCounters, Links, use
 from netloom.drivers.programs.programs import Ended
@@ -485,6 +486,7 @@ class World:
         self.ovn_remote = "tcp:192.0.2.1:6642"
         self.grants: dict[str, Any] = dict(GRANTS)
         """What the node's operator grants; a test may take it back before the agent starts again."""
+        self.cluster: ClusterDrivers | None = None
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
         self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
@@ -511,6 +513,7 @@ class World:
             relays=self.relays,
             flows=self.flows,
             programs=self.programs,
+            cluster=self.cluster,
         )
         self._task = group.create_task(self.agent.run())
         return self.agent

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from netloom.control.node.node import CLUSTER_NETWORK, PartState
 from netloom.control.node.views import AttachmentView
@@ -36,6 +36,13 @@ OUTWARD = Selector((), (Requirement("spec.externalTrafficPolicy", Operator.NOT_I
 """LoadBalancers that are reachable from outside through nodes."""
 
 
+class ClusterDrivers(NamedTuple):
+    """What writes the table, and what has the kernel forward packets: returns the settings that it changed."""
+
+    table: ReconciledSet[str, str, Table | None, Table | None]
+    forward: Callable[[str, Collection[int]], Sequence[str]]
+
+
 class ClusterReconciler:
     """The table of this node."""
 
@@ -43,24 +50,22 @@ class ClusterReconciler:
         self,
         store: Store,
         attachments: Cache[AttachmentView],
-        table: ReconciledSet[str, str, Table | None, Table | None],
+        drivers: ClusterDrivers,
         *,
         node: str,
         namespace: str,
         underlay: str,
-        forward: Callable[[str, Collection[int]], Sequence[str]],
         report: Callable[[str, PartState], None],
         random: Random,
     ) -> None:
-        """`forward` has the kernel forward packets; `report` sets a condition of the Node."""
+        """`report` sets a condition of the Node."""
         self.balancers = informer(store, LoadBalancer, random=random, namespace=namespace, selector=OUTWARD)
         self.balancers.wanted.clear()  # Its watch is allowed only while the node has an attachment.
         self._attachments = attachments
-        self._table = table
+        self._table, self._forward = drivers
         self._name = names.node(node)
         self._namespace = namespace
         self._underlay = underlay
-        self._forward = forward
         self._report = report
         self._random = random
         self._problems: Sequence[tuple[Unit, Problem]] = ()

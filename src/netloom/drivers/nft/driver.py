@@ -4,7 +4,8 @@
     apply                         what is known ─► changes ─► nft -f -     for each change of the desired table
 
 A transaction of nft is applied as a whole or not at all. It is prepared in an anonymous file and not sent through a
-pipe: if this process is killed meanwhile, nft has read all of it or was not started.
+pipe: if this process is killed meanwhile, nft has read all of it or was not started. An nft that outlives it by some
+milliseconds finishes its transaction; the comparison of the next process, or its next sweep, finds the result.
 
 If nft refuses a transaction, somebody else has changed the table: the next step is a comparison. Only our table is read
 and written. If nft prints a chain in another form than is expected of it, as another version may, the form that it

@@ -55,7 +55,7 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
     services: tuple[str, ...]
     """The blocks of Services: all others that are routed into the Network of pods."""
     own: tuple[str, ...]
-    """Addresses and blocks on this node: its slices of the pods' blocks, and its underlay address."""
+    """Blocks on this node: its slices of the pods' blocks, and its underlay address."""
     device: str = HOST_DEVICE
     """The node's own port in the Network of pods."""
 
@@ -88,7 +88,7 @@ def cluster_node(attachment: NetworkAttachment, underlay: str) -> ClusterNode | 
     return ClusterNode(
         pods=tuple(nftables.disjoint([*pods, *slices])),
         services=tuple(nftables.disjoint(to for to in routes if to not in pods)),
-        own=(*sorted(slices), underlay),
+        own=(*sorted(slices), str(addresses.interface(f"{underlay}/{128 if ':' in underlay else 32}").network)),
         device=attachment.spec.port.name or HOST_DEVICE,
     )
 

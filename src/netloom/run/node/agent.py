@@ -52,6 +52,7 @@ from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
     from netloom.control.evpn.host import SpeakerHost
+    from netloom.control.node.cluster import ClusterDrivers
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Agent:
         relays: PortRelays | None = None,
         flows: FlowConnection | None = None,
         programs: ProgramRunner | None = None,
+        cluster: "ClusterDrivers | None" = None,
     ) -> None:
         """Tests pass drivers, a connection for `flows`, and a runner of `programs` of their own."""
         self.settings = settings
@@ -131,6 +133,7 @@ class Agent:
         self._clock = clock
         self._client = Client(store)
         self._flows = flows or Connection(socket_path(settings), random=random)
+        self._cluster = cluster
         self._programs = programs or Programs(timeout=settings.exec_timeout)
 
     @property
@@ -255,6 +258,7 @@ class Agent:
             watches=watches,
             planner=planner,
             part_states=self.part_states,
+            cluster=self._cluster,
             fabric=FabricReconciler(
                 underlay=underlay,
                 datapath=switch.datapath,

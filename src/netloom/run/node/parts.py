@@ -43,6 +43,7 @@ from netloom.store.base import Store
 
 if TYPE_CHECKING:
     from netloom.control.evpn.host import SpeakerHost
+    from netloom.control.node.cluster import ClusterDrivers
 
 RUN = "/run/openvswitch"
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
@@ -84,6 +85,8 @@ class NodeServices:
     fabric: FabricReconciler
     part_states: PartStates
     """Where a part says how it is, if only some nodes have it."""
+    cluster: "ClusterDrivers | None" = None
+    """Drivers of a cluster's node, in place of nftables and the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,20 +254,19 @@ def serve_cluster(on: NodeServices) -> Part:
         on.part_states.set(CLUSTER_NETWORK, None)
         return Part()
     # Only nodes of such a cluster import this.
-    from netloom.control.node.cluster import ClusterReconciler
+    from netloom.control.node.cluster import ClusterDrivers, ClusterReconciler
     from netloom.drivers.nft.driver import NftTable
     from netloom.drivers.nft.forwarding import enable
     from netloom.plan.kube.node import TABLE
 
-    table = NftTable(TABLE)
+    drivers = on.cluster or ClusterDrivers(NftTable(TABLE), enable)
     reconciler = ClusterReconciler(
         on.store,
         on.attachments.cache,
-        table,
+        drivers,
         node=on.settings.node,
         namespace=on.settings.kube_namespace,
         underlay=on.underlay,
-        forward=enable,
         report=on.part_states.set,
         random=on.random,
     )
@@ -278,7 +280,9 @@ def serve_cluster(on: NodeServices) -> Part:
     )
     controller.watch(on.attachments, reconciler.attachment_changed)
     controller.watch(reconciler.balancers, reconciler.balancer_changed)
-    return Part(controllers=[controller], chores=[lambda: reconciler.run(controller.queue.add)], numbers=table.numbers)
+    return Part(
+        controllers=[controller], chores=[lambda: reconciler.run(controller.queue.add)], numbers=drivers.table.numbers
+    )
 
 
 PARTS: Sequence[Callable[[NodeServices], Part]] = (
