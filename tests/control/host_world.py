@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from netloom.control.node.cluster import ClusterDrivers
 from netloom.drivers.link.codec import Link, Neighbour
 from netloom.drivers.link.worker import LinkCounters, Links, use
 from netloom.drivers.programs.programs import Ended
@@ -37,6 +36,9 @@ from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from tests.control.helpers import document
+
+if TYPE_CHECKING:
+    from netloom.control.node.cluster import ClusterDrivers
 
 SCHEMA: dict[str, Any] = json.loads(Path("/usr/share/openvswitch/vswitch.ovsschema").read_text())
 REMOTE = "unix:/db"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.model.kinds.policy import ExternalAddress, ExternalTrafficPolicy, LoadBalancer, Protocol, Vip
-from netloom.plan.kube.node import plan_table
-from tests.drivers.nft_world import NODE, SECONDS, SILENCE, Place, in_namespace, nft, place
+from netloom.plan.kube.node import TABLE, plan_table
+from tests.drivers.nft_world import NODE, SECONDS, SILENCE, Place, in_namespace, nft, place, ruleset
 from tests.plan.test_kube_node import balancer
 from tests.support.ovn import run, within
 
@@ -150,7 +150,7 @@ def test_an_external_address_of_policy_local_leads_to_the_pod_of_this_node(world
         assert world.ask(world.client, "203.0.113.7", 80, source=FAR) == f"{POD4} {FAR}"
 
 
-def test_connections_last_while_the_table_is_gone_and_written_anew(world: Place) -> None:
+def test_connections_last_while_the_whole_table_is_replaced(world: Place) -> None:
     write(world, balancer("web", *BOTH))
     with (
         in_namespace(world.ovn, socket.AF_INET, socket.SOCK_STREAM) as server,
@@ -163,10 +163,14 @@ def test_connections_last_while_the_table_is_gone_and_written_anew(world: Place)
         client.connect((V4, 30080))
         connection, _ = server.accept()
         with connection:
-            run(*within(world.node, "nft", "flush", "ruleset"))
-            connection.send(b"while it is gone")
-            assert client.recv(64) == b"while it is gone"
+            connection.send(b"before")
+            assert client.recv(64) == b"before"
+            # With something of others in it, the table is written anew, in one transaction.
+            run(*within(world.node, "nft", "add", "counter", "inet", TABLE, "foreign"))
             write(world, balancer("web", *BOTH))
+            assert "foreign" not in ruleset(world.node)
+            connection.send(b"after")
+            assert client.recv(64) == b"after"
             client.send(b"and afterwards")
             assert connection.recv(64) == b"and afterwards"
 
