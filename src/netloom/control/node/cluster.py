@@ -68,6 +68,7 @@ class ClusterReconciler:
         self._underlay = underlay
         self._report = report
         self._random = random
+        self._forwarding_due = True
         self._problems: Sequence[tuple[Unit, Problem]] = ()
 
     def all_keys(self) -> Collection[str]:
@@ -103,6 +104,7 @@ class ClusterReconciler:
                 enqueue(KEY)
                 await asyncio.sleep(COMPARE * self._random.uniform(0.75, 1.25))
                 self._table.invalidate()
+                self._forwarding_due = True
         raise AssertionError  # The group ends only by being cancelled.
 
     async def _reconcile(self) -> str | None:
@@ -119,16 +121,17 @@ class ClusterReconciler:
             raise ProblemError("NotAddressed", f"NetworkAttachment {self._namespace}/{self._name} has no address yet")
         if not self.balancers.synced.is_set():
             return None
-        self._enable(node)
         planned = plan_table(node, self.balancers.cache)
         if planned.problems != self._problems:
             self._problems = planned.problems
             for unit, problem in planned.problems:
                 log.warning("%s: %s", unit, problem.message, extra={"reason": problem.reason})
         await self._table.apply(planned.table)
+        if self._forwarding_due:
+            self._enable(node)
         return "; ".join(f"{unit}: {problem.message}" for unit, problem in planned.problems[:3])
 
     def _enable(self, node: ClusterNode) -> None:
-        if not self._table.current:
-            for setting in self._forward(node.device, node.families):
-                log.info("set %s", setting)
+        for setting in self._forward(node.device, node.families):
+            log.info("set %s", setting)
+        self._forwarding_due = False

@@ -47,6 +47,7 @@ class NftTable:
         self.on_outdated: Signal[[]] = Signal()
         self.current = False
         self.refused: dict[str, str] = {}
+        self.refusals = 0
         self.transactions = 0
         self.elements = 0
         self.comparisons = 0
@@ -102,7 +103,7 @@ class NftTable:
             "nft_transactions": self.transactions,
             "nft_elements": self.elements,
             "nft_comparisons": self.comparisons,
-            "nft_refused": len(self.refused),
+            "nft_refused": self.refusals,
         }
 
     def _same(self, name: str, planned: object, seen: object) -> bool:
@@ -135,6 +136,7 @@ class NftTable:
         status, _, error = await self._run(["-f", "-"], made.text)
         if status:
             self.refused = {self._name: _first(error)}
+            self.refusals += 1
             self.on_outdated()
             raise ProblemError("NftFailed", f"nft refused a change of table inet {self._name}: {_first(error)}")
         self.refused = {}
