@@ -7,6 +7,7 @@ from typing import Any
 from netloom.control.node.cluster import COMPARE, ClusterDrivers
 from netloom.control.node.node import CLUSTER_NETWORK
 from netloom.drivers.nft.changes import applied, changes
+from netloom.drivers.nft.tracking import Targets
 from netloom.model.kinds.cluster import Node
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
 from netloom.plan.kube.nftables import Table
@@ -78,6 +79,9 @@ def cluster(test: Test, *, setting: str = NAMESPACE) -> list[tuple[str, tuple[in
         forwarded.append((device, tuple(families)))
         return []
 
+    async def forget(now: Targets, before: Targets) -> int:
+        return len(before.keys() - now.keys())
+
     async def main() -> None:
         world, table = World(memory(), sim.current().random), MemoryTable()
         world.grants = {
@@ -85,7 +89,7 @@ def cluster(test: Test, *, setting: str = NAMESPACE) -> list[tuple[str, tuple[in
             "internal_routes": (f"{NAMESPACE}=10.244.0.0/16", f"{NAMESPACE}=10.96.0.0/12"),
             "internal_names": (f"{NAMESPACE}=nl-host",),
         }
-        world.cluster = ClusterDrivers(table, forward)
+        world.cluster = ClusterDrivers(table, forward, forget)
         async with asyncio.TaskGroup() as group:
             try:
                 await test(world, table, group)

@@ -2,14 +2,17 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from netloom.drivers.link import kernel as link
+from netloom.drivers.nft.tracking import forget, targets
 from netloom.model.kinds.policy import ExternalAddress, ExternalTrafficPolicy, LoadBalancer, Protocol, Vip
 from netloom.plan.kube.node import TABLE, plan_table
 from tests.drivers.nft_world import NODE, SECONDS, SILENCE, Place, in_namespace, nft, place, ruleset
 from tests.plan.test_kube_node import balancer
+from tests.run.agents import in_thread
 from tests.support.ovn import run, within
 
 pytestmark = [pytest.mark.root, pytest.mark.lab]
@@ -91,6 +94,63 @@ def test_a_node_port_of_udp_is_not_one_of_tcp(world: Place) -> None:
     with world.serving(world.ovn, CLUSTER4, 53, socket.SOCK_DGRAM), world.serving(world.ovn, CLUSTER4, 53):
         assert world.ask_udp(world.client, V4, 30053) == f"{CLUSTER4} {OWN4}"
         assert world.ask(world.client, V4, 30053, seconds=SILENCE) == ""
+
+
+def forgotten(world: Place, before: Sequence[LoadBalancer], now: Sequence[LoadBalancer]) -> int:
+    """Forget flows as an agent does after it has written a table."""
+
+    def work() -> int:
+        with link.entered(f"/run/netns/{world.node}"):
+            tables = (plan_table(NODE, balancers).table for balancers in (now, before))
+            return forget(*map(targets, tables))
+
+    found: int = in_thread(work)
+    return found
+
+
+def test_a_client_of_udp_that_never_pauses_is_led_to_the_endpoint_there_is(world: Place) -> None:
+    vip = Vip(ip=CLUSTER4, port=53, protocol=Protocol.UDP, node_port=30063)
+    first = balancer("dns", vip, ends=(POD4,), policy=LOCAL)
+    second = balancer("dns", vip, ends=(OTHER4,), policy=LOCAL)
+    aside = balancer("aside", Vip(ip=CLUSTER4, port=54, protocol=Protocol.UDP, node_port=30064))
+    with (
+        in_namespace(world.client, socket.AF_INET, socket.SOCK_DGRAM) as client,
+        in_namespace(world.client, socket.AF_INET, socket.SOCK_DGRAM) as other,
+        world.serving(world.ovn, POD4, 53, socket.SOCK_DGRAM),
+        world.serving(world.ovn, OTHER4, 53, socket.SOCK_DGRAM),
+        world.serving(world.ovn, CLUSTER4, 54, socket.SOCK_DGRAM),
+        world.serving(world.node, V4, 30063, socket.SOCK_DGRAM),
+    ):
+
+        def answer(who: socket.socket, port: int) -> str:
+            who.settimeout(SECONDS)
+            who.sendto(b"?", (V4, port))
+            return who.recv(64).decode().partition(" ")[0]
+
+        write(world, aside)
+        assert answer(client, 30063) == V4  # There is no such nodePort yet.
+        assert answer(other, 30064) == CLUSTER4
+        write(world, first, aside)
+        assert answer(client, 30063) == V4
+        assert forgotten(world, [aside], [first, aside]) == 1
+        assert answer(client, 30063) == POD4
+        write(world, second, aside)
+        assert forgotten(world, [first, aside], [second, aside]) == 1
+        assert answer(client, 30063) == OTHER4
+        assert forgotten(world, [second, aside], [second, aside]) == 0
+        write(world, aside)
+        assert forgotten(world, [second, aside], [aside]) == 1
+        assert answer(client, 30063) == V4
+        assert answer(other, 30064) == CLUSTER4
+
+
+def test_a_flow_to_the_same_port_of_another_host_is_not_forgotten(world: Place) -> None:
+    vip = Vip(ip=CLUSTER4, port=53, protocol=Protocol.UDP, node_port=30053)
+    with world.serving(world.client, CLIENT4, 30053, socket.SOCK_DGRAM):
+        write(world, balancer("dns", vip))
+        assert world.ask_udp(world.ovn, CLIENT4, 30053) == f"{CLIENT4} {V4}"
+        assert world.ask_udp(world.node, CLIENT4, 30053) == f"{CLIENT4} {V4}"
+        assert forgotten(world, [], [balancer("dns", vip)]) == 0
 
 
 def test_with_policy_local_a_pod_sees_the_address_of_the_client(world: Place) -> None:

@@ -10,7 +10,7 @@ since nothing announces that others changed it (`nft flush ruleset`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -18,6 +18,7 @@ from netloom.control.node.node import CLUSTER_NETWORK, PartState
 from netloom.control.node.views import AttachmentView
 from netloom.control.runtime.cache import Cache, Change
 from netloom.control.runtime.informer import informer
+from netloom.drivers.nft.tracking import Targets, targets
 from netloom.drivers.shapes import ReconciledSet
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.values.selectors import Operator, Requirement, Selector
@@ -37,10 +38,12 @@ OUTWARD = Selector((), (Requirement("spec.externalTrafficPolicy", Operator.NOT_I
 
 
 class ClusterDrivers(NamedTuple):
-    """What writes the table, and what has the kernel forward packets: returns the settings that it changed."""
+    """What writes the table; has the kernel forward packets, and returns the settings that it changed."""
 
     table: ReconciledSet[str, str, Table | None, Table | None]
     forward: Callable[[str, Collection[int]], Sequence[str]]
+    forget: Callable[[Targets, Targets], Awaitable[int]]
+    """Has the kernel forget flows of UDP that lead to where nothing leads now."""
 
 
 class ClusterReconciler:
@@ -62,13 +65,15 @@ class ClusterReconciler:
         self.balancers = informer(store, LoadBalancer, random=random, namespace=namespace, selector=OUTWARD)
         self.balancers.wanted.clear()  # Its watch is allowed only while the node has an attachment.
         self._attachments = attachments
-        self._table, self._forward = drivers
+        self._table, self._forward, self._forget = drivers
+        self._targets: Targets = {}
         self._name = names.node(node)
         self._namespace = namespace
         self._underlay = underlay
         self._report = report
         self._random = random
-        self._forwarding_due = True
+        self._due = True
+        """Whether what nothing announces must be looked at: settings of the kernel, and old flows."""
         self._problems: Sequence[tuple[Unit, Problem]] = ()
 
     def all_keys(self) -> Collection[str]:
@@ -104,7 +109,7 @@ class ClusterReconciler:
                 enqueue(KEY)
                 await asyncio.sleep(COMPARE * self._random.uniform(0.75, 1.25))
                 self._table.invalidate()
-                self._forwarding_due = True
+                self._due = True
         raise AssertionError  # The group ends only by being cancelled.
 
     async def _reconcile(self) -> str | None:
@@ -113,6 +118,7 @@ class ClusterReconciler:
         if view is None or view.going or not is_host(view.value):
             self.balancers.wanted.clear()
             await self._table.apply(None)
+            await self._forget_flows(None)
             said = f"there is no NetworkAttachment {self._namespace}/{self._name} with the label {names.HOST}"
             raise ProblemError("NotInCluster", said)
         self.balancers.wanted.set()
@@ -126,12 +132,25 @@ class ClusterReconciler:
             self._problems = planned.problems
             for unit, problem in planned.problems:
                 log.warning("%s: %s", unit, problem.message, extra={"reason": problem.reason})
+        due = self._due
         await self._table.apply(planned.table)
-        if self._forwarding_due:
+        await self._forget_flows(planned.table)
+        if due:
             self._enable(node)
         return "; ".join(f"{unit}: {problem.message}" for unit, problem in planned.problems[:3])
 
     def _enable(self, node: ClusterNode) -> None:
         for setting in self._forward(node.device, node.families):
             log.info("set %s", setting)
-        self._forwarding_due = False
+        self._due = False
+
+    async def _forget_flows(self, table: Table | None) -> None:
+        now = targets(table)
+        if now == self._targets and not self._due:
+            return
+        try:
+            if count := await self._forget(now, self._targets):
+                log.info("forgot %d flows of UDP that led to where nothing leads now", count)
+        except OSError as error:
+            log.info("cannot forget flows of UDP: %s", error)
+        self._targets = now

@@ -257,9 +257,13 @@ def serve_cluster(on: NodeServices) -> Part:
     from netloom.control.node.cluster import ClusterDrivers, ClusterReconciler
     from netloom.drivers.nft.driver import NftTable
     from netloom.drivers.nft.forwarding import enable
+    from netloom.drivers.nft.tracking import Targets, forget
     from netloom.plan.kube.node import TABLE
 
-    drivers = on.cluster or ClusterDrivers(NftTable(TABLE), enable)
+    async def forgotten(now: Targets, before: Targets) -> int:
+        return await asyncio.to_thread(forget, now, before)
+
+    drivers = on.cluster or ClusterDrivers(NftTable(TABLE), enable, forgotten)
     reconciler = ClusterReconciler(
         on.store,
         on.attachments.cache,
