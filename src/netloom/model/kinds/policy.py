@@ -230,7 +230,7 @@ class ExternalAddress(Value, frozen=True, kw_only=True):
     ip: Annotated[Ip, meta("The address. Something outside brings its packets to a node.")]
     source_ranges: Annotated[
         tuple[Cidr, ...],
-        meta("The blocks of clients outside. All others are dropped. Any if absent.", maxItems=64, list_type="set"),
+        meta("The blocks of the clients. All other clients are dropped. Any if absent.", maxItems=64, list_type="set"),
     ] = ()
 
 

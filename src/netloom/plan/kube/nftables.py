@@ -13,6 +13,7 @@ writes them, a single address without a prefix length.
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -184,6 +185,7 @@ def element(*parts: str | int) -> str:
     return " . ".join(map(atom, parts))
 
 
+@lru_cache(maxsize=65536)
 def atom(part: str | int) -> str:
     """Return the canonical text of a part of an element: a number, a protocol, an address, or a block."""
     if isinstance(part, int):
@@ -199,6 +201,9 @@ def atom(part: str | int) -> str:
 
 def disjoint(blocks: Iterable[str]) -> list[str]:
     """Return the same addresses in the fewest blocks, of which none overlap: a set of intervals takes no others."""
+    blocks = list(blocks)
+    if len(blocks) == 1:
+        return [str(ipaddress.ip_network(blocks[0]))]
     networks = [ipaddress.ip_network(one) for one in blocks]
     v4 = [one for one in networks if isinstance(one, ipaddress.IPv4Network)]
     v6 = [one for one in networks if isinstance(one, ipaddress.IPv6Network)]

@@ -160,8 +160,8 @@ class _Family:
 
     def add(self, balancer: LoadBalancer, vip: Vip) -> None:
         """Plan the ways from outside to a VIP."""
-        external = {str(addresses.address(one.ip)): one for one in balancer.spec.external_addresses}
-        ip = str(addresses.address(vip.ip))
+        external = {nftables.atom(one.ip): one for one in balancer.spec.external_addresses}
+        ip = nftables.atom(vip.ip)
         if ip in external:
             return  # OVN serves it to pods; for nodes, the LoadBalancer has another VIP.
         ways: list[tuple[str, str]] = []
