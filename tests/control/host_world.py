@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from netloom.drivers.link.codec import Link, Neighbour
 from netloom.drivers.link.worker import LinkCounters, Links, use
@@ -36,6 +36,9 @@ from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from tests.control.helpers import document
+
+if TYPE_CHECKING:
+    from netloom.control.node.cluster import ClusterDrivers
 
 SCHEMA: dict[str, Any] = json.loads(Path("/usr/share/openvswitch/vswitch.ovsschema").read_text())
 REMOTE = "unix:/db"
@@ -485,6 +488,7 @@ class World:
         self.ovn_remote = "tcp:192.0.2.1:6642"
         self.grants: dict[str, Any] = dict(GRANTS)
         """What the node's operator grants; a test may take it back before the agent starts again."""
+        self.cluster: ClusterDrivers | None = None
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
         self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
@@ -511,6 +515,7 @@ class World:
             relays=self.relays,
             flows=self.flows,
             programs=self.programs,
+            cluster=self.cluster,
         )
         self._task = group.create_task(self.agent.run())
         return self.agent

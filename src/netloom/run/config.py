@@ -243,6 +243,12 @@ class AgentSettings(NodeSettings, frozen=True, kw_only=True):
     sandbox_state: Annotated[
         str, Meta(pattern="^/", description="Folder of the state of Sandboxes with the backend linux on this node.")
     ] = "/run/netloom/sandboxes"
+    kube_namespace: Annotated[
+        str,
+        Meta(
+            description="Namespace of a Kubernetes cluster's objects, as netloom-pods: run nftables for it; empty: no."
+        ),
+    ] = ""
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
         Meta(description="Datapath of new bridges: system (kernel), netdev (userspace), or auto: by kernel support."),

@@ -24,14 +24,26 @@ from netloom.model.document import Condition, ObjectMeta
 from netloom.model.kinds.cluster import Datapath, Node, NodeSpec, NodeStatus
 from netloom.model.registry import NODE
 from netloom.plan.problem import Problem
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
 SECURE = "OVNConnectionSecure"
 """The condition that ovn-controller's connection to the southbound is secure; written once it was not."""
+CLUSTER_NETWORK = "ClusterNetwork"
+"""The condition that the node connects the pods of a Kubernetes cluster with everything outside."""
 HEARTBEAT = 10.0
 """Seconds between two heartbeats."""
 RETRY = 1.0
+
+
+class PartState(Struct, frozen=True, kw_only=True):
+    """The state of a part of the agent that only some nodes have."""
+
+    problem: Problem | None = None
+    """What prevents its work; None: it works."""
+    remark: str = ""
+    """The message of the condition while there is no problem."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -45,6 +57,22 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The message of Ready while there is no problem."""
     exposed: str | None = None
     """Why the connection to OVN's southbound is not secure; "": it is, or there is none; None: not known."""
+    parts: Mapping[str, PartState | None] = {}
+    """The parts that only some nodes have, by the condition that each has; None: this node does not have it."""
+
+
+class PartStates:
+    """The present states of parts."""
+
+    def __init__(self) -> None:
+        self.on_change: Signal[[]] = Signal()
+        self.current: dict[str, PartState | None] = {}
+
+    def set(self, condition: str, state: PartState | None) -> None:
+        """Set the state of a part, by its condition; None: the node does not have the part."""
+        if condition not in self.current or self.current[condition] != state:
+            self.current[condition] = state
+            self.on_change()
 
 
 class NodeReconciler:
@@ -68,7 +96,8 @@ class NodeReconciler:
             return
         facts, status = self._facts(), self._node.status
         exposed = facts.exposed is not None and _is(status, SECURE, FALSE) != bool(facts.exposed)
-        if exposed or _is(status, READY, TRUE) != (facts.problem is None):
+        parts = any(part and _is(status, kind, TRUE) != (part.problem is None) for kind, part in facts.parts.items())
+        if exposed or parts or _is(status, READY, TRUE) != (facts.problem is None):
             self._due.set()
 
     async def register(self) -> None:
@@ -134,6 +163,11 @@ class NodeReconciler:
                 message=facts.exposed,
             )
             conditions = with_condition(conditions, secure, now)
+        for kind, part in facts.parts.items():
+            if part is None:
+                conditions = tuple(one for one in conditions if one.type != kind)
+            else:
+                conditions = with_condition(conditions, _of_part(kind, part, node.metadata.generation), now)
         status = msgspec.structs.replace(
             node.status,
             agent_version=__version__,
@@ -144,6 +178,17 @@ class NodeReconciler:
             conditions=conditions,
         )
         self._node = await self._client.update_status(node, status)
+
+
+def _of_part(kind: str, part: PartState, generation: int) -> Condition:
+    problem = part.problem
+    return Condition(
+        type=kind,
+        status=TRUE if problem is None else FALSE,
+        observed_generation=generation,
+        reason="Programmed" if problem is None else problem.reason,
+        message=part.remark if problem is None else problem.message,
+    )
 
 
 def _is(status: NodeStatus, kind: str, value: str) -> bool:

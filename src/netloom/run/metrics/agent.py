@@ -25,6 +25,10 @@ COUNTERS: Mapping[str, str] = {
     "fabric_puts": "Flows that the switch accepted, new or changed.",
     "fabric_drops": "Flows that the switch deleted.",
     "fabric_compared": "Comparisons of all flows with those read back.",
+    "nft_transactions": "Transactions on the node's table of nftables.",
+    "nft_elements": "Elements added and deleted in these.",
+    "nft_refused": "Transactions that nft refused.",
+    "nft_comparisons": "How often the table was read back and compared.",
 }
 GAUGES: Mapping[str, str] = {
     "fabric_connected": "Whether flows can be written to the switch.",

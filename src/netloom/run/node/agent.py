@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from netloom import __version__
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.hooks import ProgramRunner
 from netloom.control.node.host import NodeHost
 from netloom.control.node.host_documents import WORKERS, AppliedOwners, HostDocumentApplier, host_documents_informer
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.node import NodeReconciler
+from netloom.control.node.node import NodeReconciler, PartStates
 from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
@@ -53,6 +55,7 @@ from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
     from netloom.control.evpn.host import SpeakerHost
+    from netloom.control.node.cluster import ClusterDrivers
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class Agent:
         flows: FlowConnection | None = None,
         programs: ProgramRunner | None = None,
         linux: AppliedOwners | None = None,
+        cluster: "ClusterDrivers | None" = None,
     ) -> None:
         """Tests pass drivers, a connection for `flows`, and runners of `programs` and of documents of their own."""
         self.settings = settings
@@ -128,10 +132,12 @@ class Agent:
         self.lifetimes = Lifetimes(clock=clock)
         self.manager: Manager | None = None
         self.services: NodeServices | None = None
+        self.part_states = PartStates()
         self._parts: Sequence[Part] = ()
         self._clock = clock
         self._client = Client(store)
         self._flows = flows or Connection(socket_path(settings), random=random)
+        self._cluster = cluster
         self._programs = programs or Programs(timeout=settings.exec_timeout)
         self._linux = linux or LinuxHost(settings.sandbox_state)
         self._documents: HostDocumentApplier | None = None
@@ -185,7 +191,7 @@ class Agent:
             self._client,
             self.settings.node,
             underlay,
-            facts=lambda: switch.facts(host.remark),
+            facts=lambda: structs.replace(switch.facts(host.remark), parts=self.part_states.current),
             clock=self._clock,
             random=self.random,
         )
@@ -197,6 +203,7 @@ class Agent:
             await host.refresh()
             manager = self.manager = self._assemble(switch, host, underlay)
             self.switch.on_switch.connect(node.check)
+            self.part_states.on_change.connect(node.check)
             node.check()  # The switch may have changed before.
             log.info("ready", extra={"node": self.settings.node})
             notify("READY=1")
@@ -286,6 +293,8 @@ class Agent:
             attachments=attachments,
             watches=watches,
             planner=planner,
+            part_states=self.part_states,
+            cluster=self._cluster,
             fabric=FabricReconciler(
                 underlay=underlay,
                 datapath=switch.datapath,

@@ -18,6 +18,7 @@ from netloom.control.node.hooks import HookRunner, ProgramRunner
 from netloom.control.node.host import NodeHost
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.mirrors import MirrorReconciler
+from netloom.control.node.node import CLUSTER_NETWORK, PartStates
 from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import Ports
 from netloom.control.node.remote_vteps import KEY, RemoteVtepReconciler
@@ -42,6 +43,7 @@ from netloom.store.base import Store
 
 if TYPE_CHECKING:
     from netloom.control.evpn.host import SpeakerHost
+    from netloom.control.node.cluster import ClusterDrivers
 
 RUN = "/run/openvswitch"
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
@@ -81,6 +83,10 @@ class NodeServices:
     watches: NodeWatches
     planner: PortPlanner
     fabric: FabricReconciler
+    part_states: PartStates
+    """Where a part says how it is, if only some nodes have it."""
+    cluster: "ClusterDrivers | None" = None
+    """Drivers of a cluster's node, in place of nftables and the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,6 +248,47 @@ def run_speakers(on: NodeServices) -> Part:
     return Part(chores=[run], speakers=hosts)
 
 
+def serve_cluster(on: NodeServices) -> Part:
+    """Connect the pods of a Kubernetes cluster with everything outside, by nftables."""
+    if not on.settings.kube_namespace:
+        on.part_states.set(CLUSTER_NETWORK, None)
+        return Part()
+    # Only nodes of such a cluster import this.
+    from netloom.control.node.cluster import ClusterDrivers, ClusterReconciler
+    from netloom.drivers.nft.driver import NftTable
+    from netloom.drivers.nft.forwarding import enable
+    from netloom.drivers.nft.tracking import Targets, forget
+    from netloom.plan.kube.node import TABLE
+
+    async def forgotten(now: Targets, before: Targets) -> int:
+        return await asyncio.to_thread(forget, now, before)
+
+    drivers = on.cluster or ClusterDrivers(NftTable(TABLE), enable, forgotten)
+    reconciler = ClusterReconciler(
+        on.store,
+        on.attachments.cache,
+        drivers,
+        node=on.settings.node,
+        namespace=on.settings.kube_namespace,
+        underlay=on.underlay,
+        report=on.part_states.set,
+        random=on.random,
+    )
+    controller = Controller(
+        "cluster",
+        reconciler.reconcile,
+        random=on.random,
+        all_keys=reconciler.all_keys,
+        workers=1,
+        backoff=BACKOFF,
+    )
+    controller.watch(on.attachments, reconciler.attachment_changed)
+    controller.watch(reconciler.balancers, reconciler.balancer_changed)
+    return Part(
+        controllers=[controller], chores=[lambda: reconciler.run(controller.queue.add)], numbers=drivers.table.numbers
+    )
+
+
 PARTS: Sequence[Callable[[NodeServices], Part]] = (
     watch_node,
     carry_vxlan,
@@ -250,6 +297,7 @@ PARTS: Sequence[Callable[[NodeServices], Part]] = (
     extend_networks,
     resolve_tunnels,
     run_speakers,
+    serve_cluster,
 )
 
 
