@@ -21,6 +21,8 @@ COUNTERS: Mapping[str, str] = {
     "fabric_bundles": "Bundles of flows sent to the switch.",
     "fabric_puts": "Flows that the switch accepted, new or changed.",
     "fabric_drops": "Flows that the switch deleted.",
+    "cni_calls": "Calls of the CNI plugin, of any verb.",
+    "cni_failures": "Calls of the CNI plugin that failed.",
     "fabric_compared": "Comparisons of all flows with those read back.",
 }
 GAUGES: Mapping[str, str] = {
@@ -28,6 +30,7 @@ GAUGES: Mapping[str, str] = {
     "fabric_flows": "Flows of vxlan Networks that the switch has.",
     "fabric_flows_wanted": "Flows of vxlan Networks that it should have.",
     "fabric_flows_refused": "Flows of vxlan Networks that it refused.",
+    "cni_open": "Calls of the CNI plugin that are being answered.",
     "remote_vteps": "RemoteVTEPs of vxlan Networks that flows follow from.",
 }
 

@@ -19,7 +19,9 @@ from netloom.control.node.hooks import ProgramRunner
 from netloom.control.node.host import NodeHost
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.node import NodeReconciler
+from netloom.control.node.pods import PodPorts
 from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.ports import Ports
 from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.control.runtime.client import Client
@@ -31,6 +33,7 @@ from netloom.drivers.programs.programs import Programs
 from netloom.drivers.relay.relays import Relays
 from netloom.drivers.shapes import PortRelays
 from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import Conflict, Unreachable
@@ -183,8 +186,8 @@ class Agent:
             clock=self._clock,
             random=self.random,
         )
-        await node.register()
         async with asyncio.TaskGroup() as group:
+            # Ports do not wait for it: while the API server is away, pods can still be deleted.
             group.create_task(node.run())
             await self._prepare(switch, underlay)
             await host.refresh()
@@ -231,7 +234,30 @@ class Agent:
         watches = NodeWatches(
             self.store, attachments, node=self.settings.node, random=self.random, lifetimes=self.lifetimes
         )
-        planner = PortPlanner(attachments.cache, watches, host)
+        sandboxes = PodSandboxes(self.switch)
+        sandboxes.load()
+        planner = PortPlanner(attachments.cache, watches, host, sandboxes)
+        fabric = FabricReconciler(
+            underlay=underlay,
+            datapath=switch.datapath,
+            attachments=attachments,
+            watches=watches,
+            planner=planner,
+            switch=self.switch,
+            flows=FabricFlows(
+                self._flows, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=self._may_write
+            ),
+            connect=self._flows.run,
+            random=self.random,
+        )
+        ports = Ports(
+            self.switch,
+            self.links,
+            carrier=fabric,
+            relays=self._relays,
+            underlay_device=lambda: host.device,
+            sandboxes=sandboxes,
+        )
         services = self.services = NodeServices(
             settings=self.settings,
             underlay=underlay,
@@ -250,17 +276,15 @@ class Agent:
             attachments=attachments,
             watches=watches,
             planner=planner,
-            fabric=FabricReconciler(
-                underlay=underlay,
-                datapath=switch.datapath,
-                attachments=attachments,
-                watches=watches,
+            fabric=fabric,
+            ports=ports,
+            pods=PodPorts(
+                attachments=attachments.cache,
                 planner=planner,
+                ports=ports,
+                node_switch=switch,
                 switch=self.switch,
-                flows=FabricFlows(
-                    self._flows, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=self._may_write
-                ),
-                connect=self._flows.run,
+                links=self.links,
                 random=self.random,
             ),
         )
@@ -271,6 +295,7 @@ class Agent:
             recorder=services.recorder,
             random=self.random,
             chores=[chore for part in self._parts for chore in part.chores],
+            connections=[chore for part in self._parts for chore in part.always],
         )
 
     def _may_write(self) -> bool:
