@@ -90,6 +90,8 @@ class PodPorts:
         self._turns: Turns[PodInterface] = Turns()
         self._adding: dict[PodInterface, asyncio.Task[object]] = {}
         self._waiters: dict[Key, set[asyncio.Event]] = {}
+        self._doubt = asyncio.Event()
+        """Set when it is not known whether a change of the switch's database was made."""
 
     # Signals of what an `add` waits for.
 
@@ -155,6 +157,7 @@ class PodPorts:
             try:
                 await self._remove(sandbox)
             except BaseException:
+                self._doubt.set()
                 if self._sandboxes.at(interface) is None:
                     self._sandboxes.put(sandbox)  # The runtime repeats the call, and must find it.
                 raise
@@ -199,16 +202,26 @@ class PodPorts:
         return failed
 
     async def tidy(self) -> NoReturn:
-        """Remove the sandboxes whose namespaces are gone, at the start and every now and then, until cancelled."""
+        """Remove sandboxes whose namespaces are gone, and records of none, until cancelled.
+
+        At the start, every now and then, and after a change of the switch's database that was not acknowledged.
+        """
         while True:
+            self._doubt.clear()
             try:
+                await self._switch.client.synced.wait()
+                await self._switch.writer.commit(self._sandboxes.overdue())
                 for sandbox in self._sandboxes.all():
                     if await self._is_gone(sandbox):
                         log.info("the network namespace of %s/%s is gone", sandbox.namespace, sandbox.name)
                         await self.delete(PodInterface(sandbox.container, sandbox.device))
             except NetloomError as error:
                 log.info("sandboxes are not all checked yet: %s", error)
-            await asyncio.sleep(TIDY * self._random.uniform(0.75, 1.25))
+                self._doubt.set()
+                await asyncio.sleep(RETRY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIDY * self._random.uniform(0.75, 1.25)):
+                    await self._doubt.wait()
 
     async def _is_gone(self, sandbox: PodSandbox) -> bool:
         if await self._links.namespace(sandbox.netns, "") == sandbox.identity:
@@ -312,10 +325,13 @@ class PodPorts:
         return state.installed, UP_NOTICED if state.late else None
 
     async def _roll_back(self, sandbox: PodSandbox) -> None:
+        self._sandboxes.drop(sandbox)
         try:
             async with asyncio.timeout(ROLLBACK):
+                await self._switch.writer.settled()
                 await self._remove(sandbox)
         except (NetloomError, TimeoutError) as error:
+            self._doubt.set()
             log.warning("%s/%s is removed later: %s", sandbox.namespace, sandbox.name, error)
 
     async def _remove(self, sandbox: PodSandbox) -> None:

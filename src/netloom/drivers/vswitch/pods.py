@@ -92,12 +92,15 @@ class PodSandboxes:
             del self._of[name]
 
     def missing(self, plan: PortPlan) -> list[Operation]:
-        """Return the operations that record the sandbox of a pod's port, if it is not recorded."""
+        """Return the operations that record the sandbox of a pod's port, in place of others; none if it is recorded."""
         named = self._of.get((plan.namespace, plan.name), {}).values()
         bridge = self._switch.home_row(plan)
         found = [one for one in named if (one.device, one.identity) == (plan.inner, plan.netns_identity)]
-        due = [(self._key(one), written(one)) for one in found]
-        return [entry("Bridge", bridge._uuid, k, text) for k, text in due if bridge.external_ids.get(k) != text]
+        texts = {self._key(one): written(one) for one in found}
+        due = [
+            entry("Bridge", bridge._uuid, k, text) for k, text in texts.items() if bridge.external_ids.get(k) != text
+        ]
+        return [*due, *self.overdue()] if due else []
 
     def overdue(self) -> list[Operation]:
         """Return the operations that remove the records of sandboxes that are gone, or that cannot be read."""

@@ -230,8 +230,6 @@ def resolve_tunnels(on: NodeServices) -> Part:
 def add_pods(on: NodeServices) -> Part:
     """Serve the CNI plugin of this node, and forget the pods that ended without it."""
     pods, attachments = on.pods, on.attachments
-    if not on.settings.cni:
-        return Part(chores=[pods.tidy])
     attachments.on_change(lambda change: pods.wake((change.key,)))
     on.watches.on_network.connect(pods.wake)
     on.watches.on_shapings_synced.connect(lambda _: pods.wake_all())
@@ -239,6 +237,8 @@ def add_pods(on: NodeServices) -> Part:
     on.switch.on_switch.connect(pods.wake_all)
     on.host.on_change.connect(pods.wake_all)
     on.fabric.on_programmed.connect(pods.wake)
+    if not on.settings.cni:
+        return Part(chores=[pods.tidy])
     verbs = Verbs(
         pods,
         namespace=on.settings.cni_namespace,
