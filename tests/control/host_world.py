@@ -560,7 +560,7 @@ class World:
     ) -> None:
         """Make an attachment and give it an address, as IPAM does; `spec` is of its spec, `more` of its status."""
         spec = {"node": node, "network": network, "port": port, "defaultRoute": True, **(spec or {})}
-        metadata = {"labels": dict(labels)} if labels else {}
+        metadata: dict[str, Any] = {"labels": dict(labels)} if labels else {}
         await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec, **metadata))
         while True:
             made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()

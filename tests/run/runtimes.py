@@ -158,8 +158,9 @@ class Runtime:
 
     def records(self) -> list[str]:
         """Return the keys of the sandboxes that are recorded."""
-        text = self.site.node.vsctl("--bare", "--columns=external_ids", "find", "bridge", "name=br-int")
-        return [word for word in text.replace('"', "").split() if word.startswith("netloom-pod/")]
+        text = self.site.node.vsctl("--bare", "--columns=external_ids", "list", "bridge")
+        words = [word.partition("=")[0] for word in text.replace('"', "").split()]
+        return [word for word in words if word.startswith("netloom-pod/")]
 
     def interfaces(self) -> list[str]:
         """Return the devices of pods on the switch."""

@@ -26,6 +26,7 @@ def running() -> Iterator[Runtime]:
     with scratch("cni") as folder, site(folder, "nlt-cni", controlled=True) as made:
         runtime = Runtime(made, folder)
         made.apply(network(), subnet("v4", "10.10.0.0/24"), subnet("v6", "fd10::/64"))
+        made.apply(network("far", fabric="vxlan"), subnet("far", "10.30.0.0/24", "far"))
         runtime.start_agent()
         yield runtime
 
@@ -39,6 +40,12 @@ def runtime(running: Runtime) -> Iterator[Runtime]:
 def link(runtime: Runtime, pod: Pod, device: str = "eth0") -> Json:
     found: Json = json.loads(runtime.site.inside(pod.netns, "ip", "-j", "addr", "show", device))[0]
     return found
+
+
+def same(runtime: Runtime, pod: Pod) -> tuple[int, set[str]]:
+    """Return what tells the device of a pod from one that was made again."""
+    seen = link(runtime, pod)
+    return seen["ifindex"], {ip["local"] for ip in seen["addr_info"] if ip["scope"] == "global"}
 
 
 def has_device(runtime: Runtime, pod: Pod, device: str = "eth0") -> bool:
@@ -200,9 +207,9 @@ def test_the_agent_reports_what_a_pod_waits_for_and_when_it_is_plugged(runtime: 
 def test_an_add_that_is_repeated_returns_the_same(runtime: Runtime) -> None:
     pod = runtime.pod("web")
     first = runtime.added(pod)
-    seen = link(runtime, pod)
+    seen = same(runtime, pod)
     assert [runtime.added(pod) for _ in range(3)] == [first] * 3
-    assert link(runtime, pod) == seen
+    assert same(runtime, pod) == seen
 
 
 def test_adds_at_the_same_time_return_the_same(runtime: Runtime) -> None:
@@ -236,7 +243,7 @@ def test_the_addresses_that_a_runtime_asks_for_are_compared_with_the_pods(runtim
 
 def test_the_result_is_put_behind_that_of_the_plugin_before(runtime: Runtime) -> None:
     pod = runtime.pod("chained")
-    before = {
+    before: Json = {
         "cniVersion": LATEST,
         "interfaces": [{"name": "dummy0"}, {"name": "lo", "sandbox": pod.netns}],
         "ips": [{"address": "192.0.2.1/32", "interface": 1}],
@@ -452,6 +459,17 @@ def test_check_finds_what_was_changed_in_the_pod(runtime: Runtime, argv: list[st
     assert (code, message in text) == (100, True), text
 
 
+def test_pods_of_a_vxlan_network_are_added_and_deleted(runtime: Runtime) -> None:
+    pod = runtime.pod("vx", scheduled=False)
+    runtime.schedule(pod, network="far")
+    result = runtime.added(pod)
+    assert [ip["address"].rpartition(".")[0] for ip in result["ips"]] == ["10.30.0"]
+    assert runtime.check(pod, result).status == 0
+    bridge = runtime.site.node.vsctl("port-to-br", result["interfaces"][0]["name"])
+    assert bridge.strip() == "br-vxlan"
+    assert runtime.records() == [f"netloom-pod/netloom/{pod.container}/eth0"]
+
+
 def test_check_finds_what_another_program_added_harmless(runtime: Runtime) -> None:
     pod = runtime.pod("added")
     result = runtime.added(pod)
@@ -515,10 +533,10 @@ def test_gc_removes_what_is_not_in_the_list(runtime: Runtime) -> None:
     pods = [runtime.pod(f"gc{at}") for at in range(4)]
     results = [runtime.added(pod) for pod in pods]
     valid = [{"containerID": pod.container, "ifname": "eth0"} for pod in pods[:2]]
-    assert runtime.call("GC", **{VALID_ATTACHMENTS: valid}) == (0, "")
+    assert runtime.call("GC", stdin=collecting(valid)) == (0, "")
     assert [runtime.check(pod, result).status for pod, result in zip(pods, results, strict=True)] == [0, 0, 1, 1]
     assert len(runtime.records()) == len(runtime.devices()) == 2
-    assert runtime.call("GC", **{VALID_ATTACHMENTS: []}) == (0, "")
+    assert runtime.call("GC", stdin=collecting([])) == (0, "")
     assert runtime.leftovers() == ([], [], [])
 
 
@@ -526,7 +544,7 @@ def test_gc_removes_pods_whose_namespaces_are_gone(runtime: Runtime) -> None:
     pod = runtime.pod("ended")
     runtime.added(pod)
     runtime.end(pod)
-    assert runtime.call("GC", **{VALID_ATTACHMENTS: []}) == (0, "")
+    assert runtime.call("GC", stdin=collecting([])) == (0, "")
     assert runtime.leftovers() == ([], [], [])
 
 
@@ -534,7 +552,7 @@ def test_gc_leaves_pods_that_are_being_added(runtime: Runtime) -> None:
     pod = runtime.pod("coming", scheduled=False)
     call = runtime.begin("ADD", pod)
     waits(runtime, 1)
-    assert runtime.call("GC", **{VALID_ATTACHMENTS: []}) == (0, "")
+    assert runtime.call("GC", stdin=collecting([])) == (0, "")
     runtime.schedule(pod)
     assert json.loads(call.communicate()[0])["interfaces"][1]["name"] == "eth0"
 
@@ -583,7 +601,7 @@ def test_only_root_may_connect(runtime: Runtime) -> None:
 def test_a_call_without_an_agent_can_be_tried_again(runtime: Runtime) -> None:
     pod = runtime.pod("kept")
     result = runtime.added(pod)
-    seen = link(runtime, pod)
+    seen = same(runtime, pod)
     late = runtime.pod("late", scheduled=False)
     waiting = runtime.begin("ADD", late)
     waits(runtime, 1)
@@ -596,7 +614,7 @@ def test_a_call_without_an_agent_can_be_tried_again(runtime: Runtime) -> None:
     runtime.start_agent()
     assert runtime.check(pod, result).status == 0
     assert runtime.added(pod) == result
-    assert link(runtime, pod) == seen
+    assert same(runtime, pod) == seen
     runtime.schedule(late)
     runtime.added(late)
 
@@ -642,6 +660,11 @@ def test_deletes_need_no_api_server_even_after_a_restart_of_the_agent(runtime: R
 def waits(runtime: Runtime, number: int) -> None:
     """Wait until so many calls are being answered."""
     wait_until(lambda: runtime.site.metrics().get("cni_open") == number, what=f"{number} calls to wait")
+
+
+def collecting(valid: list[dict[str, str]]) -> bytes:
+    """Return the configuration of a GC."""
+    return configuration(**{VALID_ATTACHMENTS: valid})
 
 
 class Stopped:
