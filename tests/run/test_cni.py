@@ -16,6 +16,7 @@ from netloom.front.cni import install
 from netloom.front.cni.request import LATEST, MOST_INPUT, VALID_ATTACHMENTS, VERSIONS
 from tests.run.agents import Json, network, site, subnet
 from tests.run.runtimes import Pod, Runtime, configuration
+from tests.run.serving import NETLOOM
 from tests.support.process import scratch, wait_until
 
 pytestmark = [pytest.mark.ovn, pytest.mark.lab, pytest.mark.root]
@@ -208,8 +209,11 @@ def test_an_add_that_is_repeated_returns_the_same(runtime: Runtime) -> None:
     pod = runtime.pod("web")
     first = runtime.added(pod)
     seen = same(runtime, pod)
+    before = runtime.site.metrics()
     assert [runtime.added(pod) for _ in range(3)] == [first] * 3
     assert same(runtime, pod) == seen
+    name = 'cni_duration_seconds_count{code="0",command="ADD"}'
+    assert runtime.site.metrics()[name] == before[name] + 3
 
 
 def test_adds_at_the_same_time_return_the_same(runtime: Runtime) -> None:
@@ -289,6 +293,8 @@ def test_an_attachment_of_another_type_is_no_pods(runtime: Runtime) -> None:
     runtime.schedule(pod, port={"type": "veth", "netns": pod.netns, "name": "x"})
     code, message = runtime.call("ADD", pod).error
     assert (code, message) == (7, "NetworkAttachment default/pod.shop.veth has port.type veth")
+    runtime.unschedule(pod)
+    wait_until(lambda: runtime.leftovers() == ([], [], []), what="the veth to be removed")
 
 
 def test_a_pod_whose_uid_the_runtime_does_not_say_is_added(runtime: Runtime) -> None:
@@ -617,6 +623,34 @@ def test_a_call_without_an_agent_can_be_tried_again(runtime: Runtime) -> None:
     assert same(runtime, pod) == seen
     runtime.schedule(late)
     runtime.added(late)
+
+
+def test_an_agent_that_is_stopped_removes_what_it_was_making(runtime: Runtime) -> None:
+    pod = runtime.pod("stopped")
+    controller = runtime.site.node.controller
+    assert controller is not None
+    assert runtime.site.agent is not None
+    runtime.site.wait_condition(f"pod.shop.{pod.name}", "True", kind="Addressed")
+    with Stopped(controller.pid):
+        call = runtime.begin("ADD", pod)
+        wait_until(lambda: has_device(runtime, pod) and bool(runtime.records()), what="the pair and its record")
+        runtime.site.agent.stop()
+        assert json.loads(call.communicate()[0])["code"] == 11
+        assert runtime.leftovers() == ([], [], [])
+    runtime.start_agent()
+    runtime.added(pod)
+
+
+def test_doctor_finds_nothing_wrong_with_pods(runtime: Runtime) -> None:
+    there, waiting = runtime.pod("there"), runtime.pod("waiting")
+    runtime.added(there)
+    site = runtime.site
+    site.wait_ready(f"pod.shop.{there.name}")
+    site.wait_condition(f"pod.shop.{waiting.name}", "Unknown", "NoSandbox")
+    argv = ("--kubeconfig", str(site.admin), "doctor", "--ovs", site.node.database.remote)
+    found = site.node.exec(*NETLOOM, *argv, "--ovn-nb", site.central.northbound.remote, check=False)
+    assert "pod.shop" not in found, found
+    assert "nodes: no problems found" in found, found
 
 
 def test_a_pod_that_ended_while_the_agent_was_dead_is_forgotten(runtime: Runtime) -> None:

@@ -28,21 +28,21 @@ def request() -> bytes:
 
 
 def answer(data: bytes) -> bytes:
-    """Return the agent's answer; b"" if it is away."""
+    """Return the agent's answer."""
     agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    try:
-        agent.connect(SOCKET)
-        while data:
-            data = data[agent.send(data) :]
-        found = []
-        while part := agent.recv(65536):
-            found.append(part)
-        return b"".join(found)
-    except OSError:
-        return b""
+    agent.connect(SOCKET)
+    while data:
+        data = data[agent.send(data) :]
+    found = []
+    while part := agent.recv(65536):
+        found.append(part)
+    return b"".join(found)
 
 
-found = answer(request())
+try:
+    found = answer(request())
+except OSError:
+    found = b""
 if found[:2] not in (b"0\n", b"1\n"):
     found = b"1\n" + AWAY
 text = found[2:]

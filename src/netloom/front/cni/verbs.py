@@ -1,10 +1,11 @@
 """What the plugin's verbs do: they check a request, and have the ports of pods made, removed or compared."""
 
+import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 
 from netloom.control.node.pods import PodPorts
+from netloom.control.runtime.counters import Histograms
 from netloom.drivers.vswitch.pods import PodInterface
 from netloom.errors import NetloomError
 from netloom.front.cni import results
@@ -21,40 +22,39 @@ log = logging.getLogger(__name__)
 class Verbs:
     """The verbs, on one node."""
 
-    def __init__(self, pods: PodPorts, *, namespace: str, timeout: float, is_ready: Callable[[], bool]) -> None:
-        """`namespace` has the attachments of pods; `timeout`: seconds that an ADD may take."""
-        self.answered: Counter[str] = Counter()
-        """The calls that were answered, by verb."""
-        self.failed: Counter[int] = Counter()
-        """Those that failed, by code."""
+    def __init__(
+        self, pods: PodPorts, *, namespace: str, timeout: float, is_ready: Callable[[], bool], durations: Histograms
+    ) -> None:
+        """`namespace` has the attachments of pods; `timeout`: seconds that an ADD may take.
+
+        `durations` counts the calls by command and code; a call that was taken back is not counted.
+        """
         self._pods = pods
         self._namespace = namespace
         self._timeout = timeout
         self._is_ready = is_ready
+        self._durations = durations
 
     async def answer(self, data: bytes) -> bytes:
         """Return the answer to a request."""
-        version, command = LATEST, ""
+        clock = asyncio.get_running_loop().time
+        began, version, command = clock(), LATEST, ""
         try:
             variables, stdin = split(data)
             version, command = version_of(stdin), variables.get("CNI_COMMAND", "")
-            request = read(variables, stdin)
-            self.answered[request.verb] += 1
-            return results.succeeded(await self._run(request))
-        except CniError as error:
-            return self._failed(error, version, command)
-        except NetloomError as error:
-            return self._failed(cni_error(error), version, command)
+            answer = results.succeeded(await self._run(read(variables, stdin)))
+            code = 0
+        except (CniError, NetloomError) as error:
+            failure = error if isinstance(error, CniError) else cni_error(error)
+            log.info("CNI %s: %s", command, failure.message, extra={"code": int(failure.code)})
+            answer, code = results.failed(failure, version), failure.code
         except Exception:  # The edge: a bug must not end the agent.
             log.exception("CNI %s failed", command)
-            return self._failed(
-                CniError(Code.INTERNAL, "internal error: see the log of netloom agent"), version, command
-            )
-
-    def _failed(self, error: CniError, version: str, command: str) -> bytes:
-        self.failed[error.code] += 1
-        log.info("CNI %s: %s", command, error.message, extra={"code": int(error.code)})
-        return results.failed(error, version)
+            failure = CniError(Code.INTERNAL, "internal error: see the log of netloom agent")
+            answer, code = results.failed(failure, version), failure.code
+        known = command if command in {*Verb} else "other"
+        self._durations.observe((known, str(int(code))), clock() - began)
+        return answer
 
     async def _run(self, request: Request) -> Json | None:
         match request.verb:

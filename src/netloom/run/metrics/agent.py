@@ -21,8 +21,6 @@ COUNTERS: Mapping[str, str] = {
     "fabric_bundles": "Bundles of flows sent to the switch.",
     "fabric_puts": "Flows that the switch accepted, new or changed.",
     "fabric_drops": "Flows that the switch deleted.",
-    "cni_calls": "Calls of the CNI plugin, of any verb.",
-    "cni_failures": "Calls of the CNI plugin that failed.",
     "fabric_compared": "Comparisons of all flows with those read back.",
 }
 GAUGES: Mapping[str, str] = {
@@ -65,6 +63,8 @@ def _lifetimes(lifetimes: Lifetimes) -> Families:
     yield histograms("netloom_agent_fabric_duration_seconds", text, lifetimes.fabric)
     text = "Duration of programs of attachments."
     yield histograms("netloom_agent_exec_duration_seconds", text, lifetimes.hooks)
+    text = "Duration of calls of the CNI plugin, in the agent."
+    yield histograms("netloom_agent_cni_duration_seconds", text, lifetimes.cni)
 
 
 def _around(one: Agent) -> Families:

@@ -244,13 +244,10 @@ def add_pods(on: NodeServices) -> Part:
         namespace=on.settings.cni_namespace,
         timeout=on.settings.cni_timeout,
         is_ready=on.attachments.synced.is_set,
+        durations=on.lifetimes.cni,
     )
     server = CniServer(on.settings.cni, verbs.answer)
-
-    def numbers() -> Mapping[str, float]:
-        return {"cni_calls": verbs.answered.total(), "cni_failures": verbs.failed.total(), "cni_open": server.clients}
-
-    return Part(chores=[pods.tidy], always=[server.run], numbers=numbers)
+    return Part(chores=[pods.tidy], always=[server.run], numbers=lambda: {"cni_open": server.clients})
 
 
 def run_speakers(on: NodeServices) -> Part:
