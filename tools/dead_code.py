@@ -46,7 +46,7 @@ USED: tuple[tuple[str, str, str], ...] = (
     ("model/topology/containers.py", "hide_all", "a field of a format"),
     (
         "cli/*",
-        "completion credential destroy doctor flap list_faults",
+        "completion credential destroy doctor flap list_faults print_conf",
         "click commands: main.py imports them by their name, or their group has them",
     ),
     ("cli/main.py", "list_commands get_command format_commands", "click calls them"),

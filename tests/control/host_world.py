@@ -101,6 +101,10 @@ class Machine:
         if identity:
             self.identities[path] = identity
 
+    def identity(self, path: str) -> str:
+        """Return what tells a namespace from others; "": there is none."""
+        return self.identities.get(path, "foreign") if path in self.spaces else ""
+
     @property
     def node(self) -> dict[str, Device]:
         return self.spaces[""]
@@ -224,6 +228,8 @@ class FakeLinks:
         machine = self._machine
         if plan.netns not in machine.spaces:
             raise ProblemError("NamespaceMissing", f"there is no network namespace at {plan.netns}")
+        if plan.netns_identity and machine.identity(plan.netns) != plan.netns_identity:
+            raise ProblemError("NamespaceMissing", f"the network namespace at {plan.netns} is another")
         outer = machine.node.get(plan.outer)
         if outer and outer.alias != plan.uid:
             raise ProblemError("NameTaken", "taken")
@@ -263,6 +269,14 @@ class FakeLinks:
         self._configure(found, plan, given)
         return found.link()
 
+    async def faults(self, plan: PortPlan, given: Collection[str]) -> list[str]:
+        await self._rest()
+        outer, there = self._machine.node.get(plan.outer), self._machine.spaces.get(plan.netns, {})
+        inner = there.get(plan.inner)
+        if outer is None or inner is None or outer.peer is not inner:
+            return ["no pair"]
+        return [] if inner.addresses == set(plan.addresses) else ["other addresses"]
+
     async def remove_pair(self, name: str) -> None:
         await self._rest()
         found = self._machine.node.get(name)
@@ -272,7 +286,7 @@ class FakeLinks:
 
     async def namespace(self, path: str, root: str) -> str:
         await self._rest()
-        return self._machine.identities.get(path, "foreign") if path in self._machine.spaces else ""
+        return self._machine.identity(path)
 
     async def create_namespace(self, path: str, root: str, record: Callable[[str], Awaitable[None]]) -> None:
         await self._rest()
@@ -541,16 +555,18 @@ class World:
         self,
         name: str,
         number: int,
-        port: dict[str, str],
+        port: Mapping[str, str],
         *,
         network: str = "blue",
         node: str = "n1",
         spec: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
         """Make an attachment and give it an address, as IPAM does; `spec` is of its spec, `more` of its status."""
         spec = {"node": node, "network": network, "port": port, "defaultRoute": True, **(spec or {})}
-        await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec))
+        metadata: dict[str, Any] = {"labels": dict(labels)} if labels else {}
+        await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec, **metadata))
         while True:
             made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()
             made["status"] = {

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from netloom.model.kinds.attachments import NetworkAttachment, PortType
 from netloom.model.kinds.networks import Fabric, Network, Subnet
+from netloom.plan.kube.names import POD_UID
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED, node_grants
-from netloom.plan.node.ports import Host, PlannedRoute, PortPlan, gateway, plan_port
+from netloom.plan.node.pods import PodSandbox, is_for, read_sandbox, written
+from netloom.plan.node.ports import NO_SANDBOX, Host, PlannedRoute, PortPlan, gateway, plan_port, plan_ports
 from netloom.plan.problem import Problem
 
 HOST = Host(underlay_mtu=1500, grants=EVERYTHING)
@@ -76,6 +78,62 @@ def test_a_veths_outer_end_has_the_generated_name_and_its_inner_end_the_asked_on
     plan = planned(attached("10.0.0.9/24", port={"type": "veth", "netns": "/run/netns/w"}))
     assert plan.inner not in ("", plan.device)
     assert len(plan.inner) <= 15
+
+
+SANDBOX = PodSandbox(
+    namespace="ns1", name="a", uid="p", container="c", device="eth0", netns="/run/netns/p", identity="boot/7"
+)
+SANDBOX_OF_ANY = replace(SANDBOX, uid="")
+
+
+def test_a_pods_port_waits_for_its_sandbox_and_then_is_a_pair_into_it() -> None:
+    pod = attached("10.0.0.9/24", port={"type": "pod"}, defaultRoute=True)
+    assert plan_port(pod, blue(), (block("10.0.0.0/24"),), HOST) == NO_SANDBOX
+    plan = plan_port(pod, blue(), (block("10.0.0.0/24"),), Host(grants=node_grants()), sandbox=SANDBOX)
+    assert isinstance(plan, PortPlan)
+    assert (plan.device, plan.inner, plan.netns) == ("nl020000000009", "eth0", "/run/netns/p")
+    assert (plan.netns_identity, plan.routes) == ("boot/7", (PlannedRoute("0.0.0.0/0", "10.0.0.1", False),))
+
+
+def test_a_pods_port_without_addresses_has_no_plan_whatever_the_runtime_says() -> None:
+    pod = attached(port={"type": "pod"})
+    assert plan_port(pod, blue(), (), HOST, sandbox=SANDBOX) is None
+
+
+@pytest.mark.parametrize("fabric", ["ovn", "vxlan"])
+def test_a_pods_port_is_planned_on_both_fabrics(fabric: str) -> None:
+    plan = plan_port(attached("10.0.0.9/24", port={"type": "pod"}), blue(fabric=fabric), (), HOST, sandbox=SANDBOX)
+    assert isinstance(plan, PortPlan)
+    assert plan.fabric is Fabric(fabric)
+
+
+@pytest.mark.parametrize(
+    ("uid", "label", "fits"), [("p", "p", True), ("p", "q", False), ("", "q", True), ("p", "", False)]
+)
+def test_a_sandbox_is_for_the_attachment_of_its_own_pod(uid: str, label: str, fits: bool) -> None:
+    pod = attached("10.0.0.9/24", port={"type": "pod"})
+    pod = replace(pod, metadata=replace(pod.metadata, labels={POD_UID: label} if label else {}))
+    assert is_for(replace(SANDBOX, uid=uid), pod) is fits
+    planned = plan_ports([blue(), pod], HOST, [replace(SANDBOX, uid=uid)])["ns1", "a"]
+    assert isinstance(planned, PortPlan) is fits
+
+
+def test_a_child_of_a_pod_waits_with_it() -> None:
+    pod = attached("10.0.0.9/24", port={"type": "pod"})
+    child = thing(
+        NetworkAttachment,
+        "child",
+        {"node": "n1", "network": "blue", "port": {"type": "child", "parent": "a", "vlan": 7}},
+        msgspec.to_builtins(pod.status),
+    )
+    assert plan_ports([blue(), pod, child], HOST)["ns1", "child"] == NO_SANDBOX
+    assert isinstance(plan_ports([blue(), pod, child], HOST, [SANDBOX_OF_ANY])["ns1", "child"], PortPlan)
+
+
+def test_a_record_is_read_as_it_was_written_and_rubbish_is_none() -> None:
+    assert read_sandbox(written(SANDBOX)) == SANDBOX
+    assert read_sandbox("{") is None
+    assert read_sandbox('{"namespace": 1}') is None
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,9 @@ class PortDevices(Protocol):
     async def enslave(self, name: str, master: str) -> None:
         """Put a device on a Linux bridge; "": take it off."""
 
+    async def faults(self, plan: PortPlan, given: Collection[str]) -> list[str]:
+        """Return what is wrong with the devices of a port that was given these addresses."""
+
     async def bridge_of(self, device: Link) -> str:
         """Return the Linux bridge that a device is on, or ""."""
 

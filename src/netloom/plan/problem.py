@@ -32,6 +32,14 @@ class Problem(NamedTuple):
     """For people: which field is wrong, why, and what to do."""
 
 
+class Waiting(NamedTuple):
+    """What a resource waits for, without anything being wrong."""
+
+    reason: str
+    """As that of a `Problem`."""
+    message: str
+
+
 class ProblemError(NetloomError):
     """A port cannot be made, or removed, in the present state of the node.
 

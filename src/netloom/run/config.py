@@ -268,6 +268,16 @@ class AgentSettings(NodeSettings, frozen=True, kw_only=True):
     exec_timeout: Annotated[
         float, Meta(gt=0, le=3600, description="Seconds after which such a program and its children are killed.")
     ] = 60.0
+    cni: Annotated[
+        str, Meta(description="Socket for the CNI plugin netloom-cni, as /run/netloom/cni.sock; empty: none.")
+    ] = ""
+    cni_namespace: Annotated[
+        str, Meta(min_length=1, description="Namespace with the attachments of pods, to which nobody else may write.")
+    ] = "netloom-pods"
+    cni_timeout: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="Seconds for adding a pod; less than the container runtime waits for it."),
+    ] = 110.0
 
 
 class VtepSettings(TlsSettings, frozen=True, kw_only=True):

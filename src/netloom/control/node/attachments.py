@@ -9,7 +9,8 @@ the local database, or flows that the switch has accepted (`control/node/fabric.
 Changes of many attachments at the same time share transactions.
 
 All state is found again after a restart: ours are the rows with our owner and the pairs with our alias; those whose
-attachment is gone are removed. What `Ports` keeps in memory only saves visits to network namespaces.
+attachment is gone are removed. A pod's port also needs a container runtime to ask for it (`control/node/pods.py`). What
+`Ports` keeps in memory only saves visits to network namespaces.
 
 A problem (a missing namespace, a name that is taken) becomes the attachment's condition, and is retried after a wait
 that grows; other attachments are not affected. A port that the node's operator does not grant (`plan/node/grants.py`)
@@ -48,7 +49,7 @@ from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Problem, ProblemError
+from netloom.plan.problem import Problem, ProblemError, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,8 @@ class AttachmentReconciler:
         self._bridges = switch.bridges()
         self._waiting_since: dict[Key, float] = {}
         """When attachments began to wait for OVN, or for the end of a problem."""
+        self._without_sandbox: set[Key] = set()
+        """The attachments of pods that wait for the container runtime."""
         self._reported_late: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._written: dict[Key, int] = {}
@@ -183,7 +186,9 @@ class AttachmentReconciler:
     async def tidy(self) -> NoReturn:
         """Remove what crashes left behind, at the start and every now and then, until cancelled."""
         while True:
-            veths = [view.value for view in self._attachments if view.value.spec.port.type is PortType.VETH]
+            made = self._ports.sandboxes
+            all_ports = [(view.value, view.value.spec.port.type) for view in self._attachments]
+            veths = [one for one, port in all_ports if port is PortType.VETH or (port is PortType.POD and made.of(one))]
             try:
                 wanted = {names.interface(one.status.mac) for one in veths if one.status.mac}
                 plans = [self._planner.plan(view) for view in self._attachments]
@@ -217,11 +222,20 @@ class AttachmentReconciler:
         if view is None or view.going:
             self._planner.forget(key)
             self._waiting_since.pop(key, None)
+            self._without_sandbox.discard(key)
             self._reported_late.discard(key)
             self._postponed.discard(key)
             await self._unplug(key)
             return None
         plan = self._planner.plan(view)
+
+        def is_current() -> bool:
+            return view.value.spec.port.type is not PortType.POD or self._planner.plan(view) is plan
+
+        if isinstance(plan, Waiting):
+            await self._ports.clear(key, is_current=is_current)
+            await self._waiting(key, view, plan)
+            return None
         if not isinstance(plan, PortPlan):
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
@@ -229,11 +243,12 @@ class AttachmentReconciler:
             raise ProblemError(*plan)
         if not self._ports.has(_carrier(plan)) and (problem := self._switch.obstacle(plan)) is not None:
             raise ProblemError(*problem)
-        if key not in self._waiting_since:
+        if key not in self._waiting_since or key in self._without_sandbox:
+            self._without_sandbox.discard(key)
             self._waiting_since[key] = asyncio.get_running_loop().time()
             self._reported_late.discard(key)
         with nullcontext() if self._ports.has(_carrier(plan)) else self._lifetimes.timing("plug"):
-            state = await self._ports.ensure(plan)
+            state = await self._ports.ensure(plan, is_current)
         if not state.installed:
             return await self._not_installed(key, view, plan, state)
         self._waiting_since.pop(key, None)
@@ -243,6 +258,13 @@ class AttachmentReconciler:
             self.counters.plugged += not _was_plugged(view)
         self._hooks.installed(key, view.value)
         return UP_NOTICED if state.late else None
+
+    async def _waiting(self, key: Key, view: AttachmentView, plan: Waiting) -> None:
+        """Report what a port waits for: after some patience, because it is usually over before anyone reads of it."""
+        since = self._waiting_since.setdefault(key, asyncio.get_running_loop().time())
+        self._without_sandbox.add(key)
+        if _was_plugged(view) or asyncio.get_running_loop().time() - since >= GRACE:
+            await self._write(key, view, PlugResult(waiting=plan))
 
     async def _not_installed(self, key: Key, view: AttachmentView, plan: PortPlan, state: PortState) -> float | None:
         """Report why a port is not installed, after some patience; return when to check it again."""

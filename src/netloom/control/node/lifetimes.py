@@ -57,6 +57,8 @@ class Lifetimes:
         """Operations on the switch and the devices."""
         self.hooks = Histograms(("hook", "outcome"))
         """Programs of attachments: postCreate, postDelete."""
+        self.cni = Histograms(("command", "code"))
+        """Calls of the CNI plugin."""
         self._clock = clock
         self._heard: dict[str, float] = {}
         """When this agent first saw attachments that no agent had reconciled before, by uid, until they are Ready."""

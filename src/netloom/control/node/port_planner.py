@@ -1,9 +1,9 @@
 """Plans the ports of this node's attachments, from the caches.  Does no IO.
 
 A plan is made of an attachment, its Network with the Subnets, the Shapings that name it, and the node
-(`plan/node/ports.py`). A child, which is a
-VLAN of another attachment's port, is planned from its parent, the parent's plan, and its rivals: the attachments that
-ask for the same VLAN of the same port. All of them are attachments of this node, so a child costs no further watch.
+(`plan/node/ports.py`); that of a pod's port also of the pod's sandbox. A child, which is a VLAN of another attachment's
+port, is planned from its parent, the parent's plan, and its rivals: the attachments that ask for the same VLAN of the
+same port. All of them are attachments of this node, so a child costs no further watch.
 
 The reconciler that plugs ports and the one that writes flows share one planner, and so see the same plan.
 """
@@ -14,19 +14,24 @@ from operator import is_not
 from netloom.control.node.host import NodeHost
 from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.model.conditions import ADDRESSED
+from netloom.model.kinds.attachments import PortType
 from netloom.plan.node.ports import ParentPort, PortPlan, plan_port
-from netloom.plan.problem import Problem
+from netloom.plan.problem import Problem, Waiting
 
-Plan = PortPlan | Problem | None
-"""A port, what prevents it, or nothing yet."""
+Plan = PortPlan | Problem | Waiting | None
+"""A port, what prevents it, what it waits for, or nothing yet."""
 
 
 class PortPlanner:
     """Plans ports, and keeps each plan until something that it was made of changes."""
 
-    def __init__(self, attachments: Cache[AttachmentView], watches: NodeWatches, host: NodeHost) -> None:
+    def __init__(
+        self, attachments: Cache[AttachmentView], watches: NodeWatches, host: NodeHost, sandboxes: PodSandboxes
+    ) -> None:
         self._attachments = attachments
+        self._sandboxes = sandboxes
         self._watches = watches
         self._host = host
         self._plans: dict[Key, tuple[tuple[object, ...], Plan]] = {}
@@ -45,11 +50,12 @@ class PortPlanner:
         network, subnets = known
         parent, inputs = self._parent_port(view) if view.parent else (None, ())
         host = self._host.current
-        made_of = (view, network, host, *inputs, *subnets, *shapings)
+        sandbox = self._sandboxes.of(view.value) if view.value.spec.port.type is PortType.POD else None
+        made_of = (view, network, host, sandbox, *inputs, *subnets, *shapings)
         last = self._plans.get(key)
         # Identity is enough: comparing the values costs more than planning again.
         if last is None or len(last[0]) != len(made_of) or any(map(is_not, last[0], made_of)):
-            plan = plan_port(view.value, network, subnets, host, parent, shapings)
+            plan = plan_port(view.value, network, subnets, host, parent, shapings, sandbox)
             last = self._plans[key] = made_of, plan
         return last[1]
 

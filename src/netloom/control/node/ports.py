@@ -1,7 +1,7 @@
 """Makes and removes one port: its device, and its interface on the switch.
 
     internal   the switch makes the device; once OVN, or the vxlan fabric, has its flows, it gets its addresses
-    veth       the pair is made and gets its addresses, then its outer end is put on the switch; where a process delays
+    veth, pod  the pair is made and gets its addresses, then its outer end is put on the switch; where a process delays
                or drops its packets, that relay passes them on to another pair, whose outer end is put on the switch
     existing   a device that exists is taken from its bridge, and is returned to it in the end
     child      nothing is made: its parent's device carries it, and it is installed when OVN has installed that
@@ -25,11 +25,13 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from netloom.control.node.fabric import FabricReconciler
+from netloom.control.node.turns import Turns
 from netloom.control.runtime.cache import Key
 from netloom.drivers.link.codec import Link
 from netloom.drivers.shapes import PortDevices, PortRelays
 from netloom.drivers.vswitch.children import Children
 from netloom.drivers.vswitch.driver import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
+from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.model.kinds.attachments import PortType
 from netloom.model.kinds.networks import Fabric
@@ -87,11 +89,13 @@ class Ports:
         carrier: FabricReconciler | None,
         relays: PortRelays,
         underlay_device: Callable[[], str],
+        sandboxes: PodSandboxes | None = None,
     ) -> None:
         """Without a `carrier`, ports of vxlan Networks are made, and never found to be installed.
 
         `underlay_device` names the device with the node's own address: it, and the devices on it, are not taken.
         """
+        self.sandboxes = sandboxes or PodSandboxes(switch)
         self._switch = switch
         self._children = Children(switch)
         self._carrier = carrier
@@ -109,12 +113,15 @@ class Ports:
         """Held while a network namespace is created or removed: several ports may need it."""
         self._moving = asyncio.Lock()
         """Held while a device is taken or returned: the next to take it may be another attachment."""
+        self._turns: Turns[Key] = Turns()
+        """Held while a port is worked on: the reconciler and the CNI server may meet."""
 
     def attachments(self) -> set[Key]:
         """Return the attachments that have a port, or a record in the switch's database."""
         if not self._switch.synced:
             return set()
-        return {Key(*name) for name in self._switch.attachments() | self._children.attachments()}
+        found = self._switch.attachments() | self._children.attachments() | self.sandboxes.attachments()
+        return {Key(*name) for name in found}
 
     def has(self, key: Key) -> bool:
         """Whether an attachment has a port."""
@@ -132,12 +139,21 @@ class Ports:
         self._reported &= present
         self._requested = {row: at for row, at in self._requested.items() if row in present}
 
-    async def clear(self, key: Key, *, keep: str = "") -> int:
-        """Remove an attachment's ports, except those of the uid `keep`; return how many."""
+    async def clear(self, key: Key, *, keep: str = "", is_current: Callable[[], bool] = lambda: True) -> int:
+        """Remove an attachment's ports, except those of the uid `keep`; return how many.
+
+        Nothing is done if what led to it is no longer so when its turn comes.
+        """
+        async with self._turns.of(key):
+            return await self._clear(key, keep) if is_current() else 0
+
+    async def _clear(self, key: Key, keep: str) -> int:
         self._check()
         rows = [row for row in self._switch.interfaces(key) if not keep or row.external_ids.get(UID) != keep]
         for row in rows:
             await self._remove(key, row)
+        if not rows:
+            await self._switch.writer.commit(self.sandboxes.overdue())
         await self._drop(key)
         await self._children.clear(key, keep=keep)
         await self._return_devices()
@@ -183,10 +199,14 @@ class Ports:
 
             await self._links.create_namespace(plan.netns, plan.netns_root, recorded)
 
-    async def ensure(self, plan: PortPlan) -> PortState:
-        """Do what is missing; return the port's state."""
-        self._check()
+    async def ensure(self, plan: PortPlan, is_current: Callable[[], bool] = lambda: True) -> PortState:
+        """Do what is missing; return the port's state.  Nothing is done for a plan that is no longer current."""
         key = Key(plan.namespace, plan.name)
+        async with self._turns.of(key):
+            return await self._ensure(key, plan) if is_current() else PortState(installed=False)
+
+    async def _ensure(self, key: Key, plan: PortPlan) -> PortState:
+        self._check()
         row = was = None
         for one in self._switch.interfaces(key):
             if row is None and _fits(one, plan):
@@ -206,7 +226,7 @@ class Ports:
         match plan.type:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
-            case PortType.VETH:
+            case PortType.VETH | PortType.POD:
                 await self._veth(key, plan, row, was)
             case PortType.EXISTING:
                 async with self._moving:
@@ -284,14 +304,18 @@ class Ports:
 
     async def _veth(self, key: Key, plan: PortPlan, row: Interface | None, was: Interface | None) -> None:
         """Make the pair of a port; `was` is the interface without a relay, or with one, that it had before."""
+        record = self.sandboxes.missing(plan) if plan.type is PortType.POD else ()
         if row is None:
             self._check_free(plan)
             if plan.creates_netns:
                 await self._create_namespace(plan)
             outer = await self._links.pair(plan, () if was is None else given(was))
             self._verified[key] = _Verified(plan, outer.index)
-            await self._switch.plug(plan, was=was)
-        elif await self._is_held(key, plan, row):
+            await self._switch.plug(plan, was=was, also=record)
+            return
+        if record:
+            await self._switch.writer.commit(record)
+        if await self._is_held(key, plan, row):
             await self._switch.correct(row, plan)
         else:
             if plan.creates_netns:
@@ -367,18 +391,14 @@ class Ports:
         A pair that the plan needs stays.
         """
         found = self._verified.get(key)
-        if (
-            found is None
-            or found.plan.type is not PortType.VETH
-            or self._switch.interface(found.plan.device) is not None
-        ):
+        if found is None or not found.plan.paired or self._switch.interface(found.plan.device) is not None:
             return
         if plan is None or (plan.type, plan.device) != (found.plan.type, found.plan.device):
             del self._verified[key]
             await self._links.remove_pair(found.plan.device)
 
     async def _remove(self, key: Key, row: Interface) -> None:
-        await self._switch.unplug(row, gone=True)
+        await self._switch.unplug(row, gone=True, also=self.sandboxes.overdue())
         self._verified.pop(key, None)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
@@ -465,7 +485,7 @@ def _is_swapped(row: Interface, plan: PortPlan) -> bool:
     """Whether an interface is the one that a port had before it got a relay, or lost it."""
     both = names.interface(plan.mac), names.relay(plan.mac)[0]
     return (
-        plan.type is PortType.VETH
+        plan.paired
         and row.external_ids.get(UID) == plan.uid
         and row.name != plan.device
         and row.name in both

@@ -18,7 +18,7 @@ from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
 from netloom.model.kinds.attachments import ExecReport, NetworkAttachment
 from netloom.model.kinds.networks import Fabric
-from netloom.plan.problem import Problem
+from netloom.plan.problem import Problem, Waiting
 
 LONGEST = 1024
 """Characters of a message that are written."""
@@ -36,6 +36,8 @@ class PlugResult(Struct, frozen=True, kw_only=True):
     fabric: Fabric = Fabric.OVN
     problem: Problem | None = None
     """What prevents the port."""
+    waiting: Waiting | None = None
+    """What the port waits for."""
     complaints: tuple[str, ...] = ()
     """Errors that do not prevent the port."""
     report: ExecReport | None = None
@@ -45,6 +47,8 @@ class PlugResult(Struct, frozen=True, kw_only=True):
         """Return the condition Plugged."""
         if self.problem is not None:
             status, reason, message = FALSE, self.problem.reason, self.problem.message[:LONGEST]
+        elif self.waiting is not None:
+            status, reason, message = UNKNOWN, self.waiting.reason, self.waiting.message
         elif not self.installed:
             status, reason, message = UNKNOWN, "NotInstalled", WAITING[self.fabric]
         else:

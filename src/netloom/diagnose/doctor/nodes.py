@@ -140,7 +140,7 @@ def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
 
 async def _repair(node: NodeInspection, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
     """Repair the findings on one node; return those that could not be repaired, and why."""
-    plans, _ = plans_of(resources, node.name, await node.host())
+    plans, _ = plans_of(resources, node.name, await node.host(), node.sandboxes())
     waiting = undecided(resources)
     failures: dict[Finding, str] = {}
     for finding in found:

@@ -29,7 +29,7 @@ def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource])
     """Return the port of an attachment on a node; None if the attachment belongs to another node."""
 
     async def work(node: NodeInspection) -> Port | None:
-        plans, waiting = plans_of(resources, node.name, await node.host())
+        plans, waiting = plans_of(resources, node.name, await node.host(), node.sandboxes())
         plan = plans.get((unit.namespace, unit.name))
         if plan is None:
             return Port(node=node.name, missing=("no port is planned yet",)) if unit in waiting else None

@@ -21,6 +21,7 @@ from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
 from netloom.drivers.relay.relays import Relays
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
+from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.errors import Unreachable
@@ -36,6 +37,7 @@ from netloom.plan.audit.finding import Finding
 from netloom.plan.audit.ovn import Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.node.mirrors import MirrorPlan, plan_mirrors
+from netloom.plan.node.pods import PodSandbox
 from netloom.plan.node.ports import Host, PortPlan, host_of, plan_ports
 from netloom.plan.problem import ProblemError, Unit
 
@@ -99,6 +101,10 @@ class NodeInspection:
         name = device.name
         return Ports(self.switch, self.links, carrier=None, relays=self.relays, underlay_device=lambda: name)
 
+    def sandboxes(self) -> list[PodSandbox]:
+        """Return the pod sandboxes that the agent recorded."""
+        return PodSandboxes(self.switch).recorded()
+
     def interfaces(self) -> list[rows.Interface]:
         """Return the interfaces that Netloom owns, except the fabric's tunnel."""
         return [row for row in self._all("Interface") if self.switch.is_ours(row) and row.name != VTEP]
@@ -118,7 +124,7 @@ class NodeInspection:
     async def findings(self, resources: Iterable[Resource]) -> list[Finding]:
         """Return the differences between the resources and this node."""
         resources = list(resources)
-        plans, waiting = plans_of(resources, self.name, await self.host())
+        plans, waiting = plans_of(resources, self.name, await self.host(), self.sandboxes())
         seen = [self._seen(row) for row in self.interfaces()]
         wanted = [self._wanted(plan) for plan in plans.values()]
         used = {row.name for row in self._all("Interface")} | {
@@ -193,14 +199,16 @@ def unit_of(written: str) -> Unit | None:
     return Unit(kind, namespace, name) if kind and name else None
 
 
-def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
-    """Return the port plans of a node, and its attachments for which there is no plan at present."""
+def plans_of(
+    resources: Iterable[Resource], node: str, host: Host, sandboxes: Iterable[PodSandbox] = ()
+) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
+    """Return the port plans of a node with these pods, and its attachments for which there is no plan at present."""
     resources = [one for one in resources if not isinstance(one, NetworkAttachment) or one.spec.node == node]
     for found in of_type(resources, Node):
         if found.metadata.name == node:
             able = frozenset(name for name, has in found.status.capabilities.items() if has)
             host = structs.replace(host, capabilities=able)
-    planned = plan_ports(resources, host)
+    planned = plan_ports(resources, host, sandboxes)
     plans: dict[tuple[str, str], PortPlan] = {}
     waiting: set[Unit] = set()
     for one in of_type(resources, NetworkAttachment):

@@ -14,7 +14,7 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
     """Return what is wrong with the devices of a port that was given these addresses."""
     node = Kernel()
     try:
-        if plan.type is PortType.VETH:
+        if plan.paired:
             return _pair(plan, given, node)
         found = node.link(plan.device)
         if found is None:
@@ -27,7 +27,7 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
 
 
 def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
-    with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
+    with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (there, _):
         outer, inner = node.link(plan.outer), there.link(plan.inner)
         for name in (plan.outer, plan.device):
             if node.link(name) is None:

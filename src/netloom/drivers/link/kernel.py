@@ -265,12 +265,14 @@ def own_namespace() -> Iterator[int]:
 
 
 @contextmanager
-def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]]:
+def visit(path: str, *, root: str, own: str = "", known: str = "") -> Iterator[tuple[Kernel, int]]:
     """Yield the kernel of the namespace at `path` and a file descriptor of it, with this thread back in its own.
 
-    `root` and `own` as in `opened`.
+    `root` and `own` as in `opened`; with `known`, only the namespace of this identity will do.
     """
     with entered(path, root=root, own=own) as target:
+        if known and _identity(target) != known:
+            raise ProblemError(MISSING, f"the network namespace at {path} is not the one that it was")
         kernel = Kernel(path)
         held = os.dup(target)
     try:

@@ -99,7 +99,10 @@ class Links:
     def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Make a pair of veths as planned, or correct it; with a relay, another pair; return the switch's end."""
         node = self._kernel()
-        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
+        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (
+            there,
+            namespace,
+        ):
             outer, inner = self._ends(plan, node, there)
             if outer is not None and inner is not None and _joined(outer, inner):
                 return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=False))
@@ -118,7 +121,7 @@ class Links:
     def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         """Correct an existing pair; return the switch's end, or None, with nothing done, if it must be made."""
         node = self._kernel()
-        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
+        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (there, _):
             outer, inner = self._ends(plan, node, there)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None
@@ -146,6 +149,13 @@ class Links:
         found, index = self._existing(name), self._existing(master).index if master else 0
         if found.master != index:
             self._write(self._kernel(), [Step(codec.set_link(found.index, master=index), f"moving {name}")])
+
+    @_in_thread
+    def faults(self, plan: PortPlan, given: Collection[str]) -> list[str]:
+        """Return what is wrong with the devices of a port that was given these addresses."""
+        from netloom.drivers.link.audit import faults  # It imports this module.
+
+        return faults(plan, given)
 
     async def bridge_of(self, device: Link) -> str:
         """Return the Linux bridge that a device is on, or ""."""

@@ -194,9 +194,14 @@ class Vswitch:
 
     # Changes.
 
-    async def plug(self, plan: PortPlan, *, origin: str = "", was: Interface | None = None) -> None:
-        """Put a device on the switch; `was` is its interface until now, whose programs are not run again."""
-        bridge = self._home(plan)
+    async def plug(
+        self, plan: PortPlan, *, origin: str = "", was: Interface | None = None, also: Sequence[Operation] = ()
+    ) -> None:
+        """Put a device on the switch; `was` is its interface until now, whose programs are not run again.
+
+        The operations in `also` are part of the transaction.
+        """
+        bridge = self.home_row(plan)
         ids = self.ids(plan, origin) | (hooks.due(plan.runs.create) if was is None else hooks.kept(was.external_ids))
         row: dict[str, Any] = {"name": plan.device, "external_ids": ids}
         if plan.type is PortType.INTERNAL:
@@ -211,7 +216,7 @@ class Vswitch:
         if kind == "linux":
             owed = ("external_ids", "insert", {OWED + plan.device: taken_from})
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [owed]))
-        await self.writer.commit(operations)
+        await self.writer.commit([*operations, *also])
 
     async def correct(self, row: Interface, plan: PortPlan, *, origin: str = "") -> bool:
         """Change an interface of ours to match the plan, as far as possible; return whether anything was written."""
@@ -232,19 +237,21 @@ class Vswitch:
             raise ProblemError("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
         await self.writer.commit(
             [
-                *self._moved(port, bridge, self._home(plan)),
+                *self._moved(port, bridge, self.home_row(plan)),
                 *self._corrections(row, plan, f"ovs:{bridge.name}"),
             ]
         )
 
-    async def unplug(self, row: Interface, *, gone: bool = False) -> None:
+    async def unplug(self, row: Interface, *, gone: bool = False, also: Sequence[Operation] = ()) -> None:
         """Take an interface of ours off the switch; one that was on another bridge is returned to it.
 
-        With `gone`, it is removed for good, and the program to run then is recorded.
+        With `gone`, it is removed for good, and the program to run then is recorded. The operations in `also` are part
+        of the transaction.
         """
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
         if port is None or bridge is None:
+            await self.writer.commit(also)
             return
         kind, _, name = row.external_ids.get(FROM, "").partition(":")
         home = self.bridge(name) if kind == "ovs" else None
@@ -256,14 +263,14 @@ class Vswitch:
         if gone and AFTER in row.external_ids:
             then = {f"{AFTER}/{self.owner}/{row._uuid}": row.external_ids[AFTER]}
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", then)]))
-        await self.writer.commit(operations)
+        await self.writer.commit([*operations, *also])
 
     def owed(self) -> dict[str, str]:
         """Return the devices that were taken from a Linux bridge and not returned, each with that bridge.
 
         The record is at our bridge, not at the port: it survives when another program removes the port.
         """
-        entries = [entry for bridge in self._owing_bridges() for entry in bridge.external_ids.items()]
+        entries = [entry for bridge in self.bridges() for entry in bridge.external_ids.items()]
         return {key[len(OWED) :]: value for key, value in entries if key.startswith(OWED)}
 
     async def returned(self, device: str) -> None:
@@ -272,7 +279,7 @@ class Vswitch:
         await self.writer.commit(
             [
                 Mutate("Bridge", is_uuid(bridge._uuid), gone)
-                for bridge in self._owing_bridges()
+                for bridge in self.bridges()
                 if OWED + device in bridge.external_ids
             ]
         )
@@ -283,20 +290,20 @@ class Vswitch:
         As with `owed`, the record is at our bridge: it survives when another program removes the port.
         """
         prefix = f"{NETNS}/{self.owner}/"
-        entries = [entry for bridge in self._owing_bridges() for entry in bridge.external_ids.items()]
+        entries = [entry for bridge in self.bridges() for entry in bridge.external_ids.items()]
         found = {key[len(prefix) :]: read_record(value) for key, value in entries if key.startswith(prefix)}
         return {path: record for path, record in found.items() if record is not None}
 
     async def record_namespace(self, plan: PortPlan, record: NetnsRecord) -> None:
         """Record a network namespace before it gets its path."""
         key = f"{NETNS}/{self.owner}/{plan.netns}"
-        await self.writer.commit([entry("Bridge", self._home(plan)._uuid, key, written(record))])
+        await self.writer.commit([entry("Bridge", self.home_row(plan)._uuid, key, written(record))])
 
     async def forget_namespace(self, path: str) -> None:
         """Remove the record of a network namespace."""
         key = f"{NETNS}/{self.owner}/{path}"
         gone = [("external_ids", "delete", frozenset({key}))]
-        with_record = [bridge for bridge in self._owing_bridges() if key in bridge.external_ids]
+        with_record = [bridge for bridge in self.bridges() if key in bridge.external_ids]
         await self.writer.commit([Mutate("Bridge", is_uuid(bridge._uuid), gone) for bridge in with_record])
 
     async def request_recompute(self, about: str) -> None:
@@ -305,7 +312,8 @@ class Vswitch:
         if root.external_ids.get(RECOMPUTE) != about:
             await self.writer.commit([entry("Open_vSwitch", root._uuid, RECOMPUTE, about)])
 
-    def _owing_bridges(self) -> list[Bridge]:
+    def bridges(self) -> list[Bridge]:
+        """Return our bridges, which have records of what outlives a port."""
         return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
@@ -351,7 +359,8 @@ class Vswitch:
         owner = row.external_ids.get(OWNER)
         return owner is not None and (owner != self.owner or row.external_ids.get(UID) != plan.uid)
 
-    def _home(self, plan: PortPlan) -> Bridge:
+    def home_row(self, plan: PortPlan) -> Bridge:
+        """Return the bridge that a port belongs on, or raise `ProblemError`."""
         name = self.home(plan)
         bridge = self.bridge(name)
         if bridge is None:

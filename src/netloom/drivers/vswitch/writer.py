@@ -50,6 +50,12 @@ class GroupWriter:
         await done
         return True
 
+    async def settled(self) -> None:
+        """Wait until all changes that were committed before have been answered, even if nobody waits for them."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait(((), done))
+        await done
+
     async def run(self) -> NoReturn:
         """Send until cancelled."""
         clock = asyncio.get_running_loop().time
@@ -65,7 +71,8 @@ class GroupWriter:
             last = clock()
 
     async def _send(self, group: Sequence[tuple[Sequence[Operation], "asyncio.Future[None]"]]) -> None:
-        if not group:
+        if not any(operations for operations, _ in group):
+            self._end(group, None)
             return
         self.counters.transactions += 1
         try:

@@ -59,7 +59,8 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
         PortType,
         meta(
             "internal: an internal port of the switch. veth: a veth pair whose inner end is in a network namespace. "
-            "existing: an existing device that is moved to the switch. child: a VLAN of another attachment's device.",
+            "existing: an existing device that is moved to the switch. child: a VLAN of another attachment's device. "
+            "pod: a veth pair whose inner end goes into the network namespace that a container runtime names by CNI.",
             default="internal",
         ),
     ] = PortType.INTERNAL
@@ -71,7 +72,10 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
             "with the last attachment that names it. Only for type veth."
         ),
     ] = False
-    name: Annotated[DeviceName, meta("Name of the device in the workload. Generated if absent.")] = ""
+    name: Annotated[
+        DeviceName,
+        meta("Name of the device in the workload. Generated if absent; for type pod, the container runtime names it."),
+    ] = ""
     device: Annotated[
         DeviceName, meta("The existing device, released when the attachment is deleted. Only for type existing.")
     ] = ""

@@ -2,8 +2,10 @@
 
 An attachment, its Network and the Network's Subnets give one `PortPlan`: the device on the switch, what the workload
 sees and where, and its addresses and routes; or the `Problem` that prevents it; or nothing yet, while it has no
-addresses. OVN's part of the port is planned in `plan/ovn`: the two meet in the port's name (`names.port`). The flows of
-a vxlan Network are planned in `plan/vxlan/fabric.py`: they meet in the port's OpenFlow number.
+addresses. A pod's port has a plan while a container runtime has named the pod's network namespace to the agent
+(`plan/node/pods.py`); until then it is `Waiting`. OVN's part of the port is planned in `plan/ovn`: the two meet in the
+port's name (`names.port`). The flows of a vxlan Network are planned in `plan/vxlan/fabric.py`: they meet in the port's
+OpenFlow number.
 
 A child, which is a VLAN of another attachment's port, is also planned from its `ParentPort`: it uses its parent's
 device.
@@ -26,8 +28,9 @@ from netloom.plan.addresses import blocks as addressing
 from netloom.plan.node import children
 from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
+from netloom.plan.node.pods import PodSandbox, is_for
 from netloom.plan.policy.impairment import PortImpairment, port_impairment
-from netloom.plan.problem import Problem
+from netloom.plan.problem import Problem, Waiting
 
 GENEVE = 58
 """Bytes that Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
@@ -41,6 +44,11 @@ _RESERVED = re.compile(
 """Names of devices that the kernel, OVS and OVN create, and of those that the agent creates for other ports."""
 LEAST_MTU = 1280
 """The least MTU of IPv6 (RFC 8200, section 5)."""
+NO_SANDBOX = Waiting("NoSandbox", "waiting for the container runtime to add the pod's interface")
+
+
+PAIRED = (PortType.VETH, PortType.POD)
+"""The types of ports that are pairs of veths."""
 
 
 class PlannedRoute(NamedTuple):
@@ -70,8 +78,10 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """Whether that namespace is created if there is none."""
     netns_root: str = ""
     """The part of that path that the node's operator set: below it no symbolic link is followed."""
+    netns_identity: str = ""
+    """The identity of that namespace, if only this very one will do; "": whichever is at the path."""
     own_netns: str = ""
-    """For a veth: why `inner` may not be in the node's own network namespace, whatever the path; "": it may."""
+    """For a pair: why `inner` may not be in the node's own network namespace, whatever the path; "": it may."""
     takes_used: bool = False
     """For an existing device: whether it may be taken although another program uses it."""
     mac: str
@@ -95,6 +105,11 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """Whether `device` is down; the other end of a veth then has no carrier."""
     impairment: PortImpairment | None = None
     """What happens to its packets besides being carried."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether it is a veth pair, with its inner end in a network namespace of the workload."""
+        return self.type in PAIRED
 
     @property
     def relayed(self) -> bool:
@@ -121,7 +136,7 @@ class ParentPort(Struct, frozen=True, kw_only=True):
     """What the plan of a child needs to know of its parent, and of other attachments on its node."""
 
     attachment: NetworkAttachment | None = None
-    plan: "PortPlan | Problem | None" = None
+    plan: "PortPlan | Problem | Waiting | None" = None
     network: Network | None = None
     rivals: tuple[str, ...] = ()
     """The names of the attachments that ask for the same VLAN of the same port."""
@@ -170,10 +185,11 @@ def plan_port(
     host: Host,
     parent: ParentPort | None = None,
     shapings: Iterable[Shaping] = (),
-) -> PortPlan | Problem | None:
+    sandbox: PodSandbox | None = None,
+) -> PortPlan | Problem | Waiting | None:
     """Return the port of an attachment, or what prevents it; None while it has no addresses or no known Network.
 
-    `shapings` are those that name the attachment as their start.
+    `shapings` are those that name the attachment as their start; `sandbox` is that of its pod, if there is one.
     """
     if network is None:
         return None
@@ -197,13 +213,19 @@ def plan_port(
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
     if problem is not None:
         return problem
-    impairment = port_impairment(shapings, host.capabilities) if kind is PortType.VETH else None
-    device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
+    if kind is PortType.POD and sandbox is None:
+        return NO_SANDBOX
+    paired = kind in PAIRED
+    impairment = port_impairment(shapings, host.capabilities) if paired else None
+    device = generated if paired else port.device if kind is PortType.EXISTING else port.name or generated
     runs = commands(spec, device=device, ips=status.ips, mac=status.mac)
     if impairment is not None and impairment.userspace:
         device, _ = names.relay(status.mac)
     # The two generated names differ: both ends may be in the node's own namespace.
     inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
+    netns = port.netns
+    if kind is PortType.POD and sandbox is not None:
+        inner, netns = sandbox.device, sandbox.netns
     return PortPlan(
         uid=attachment.metadata.uid,
         namespace=attachment.metadata.namespace,
@@ -211,9 +233,10 @@ def plan_port(
         type=kind,
         device=device,
         inner=inner,
-        netns=port.netns if kind is PortType.VETH else "",
+        netns=netns,
         creates_netns=port.create_netns,
         netns_root=granted.netns_root,
+        netns_identity=sandbox.identity if kind is PortType.POD and sandbox is not None else "",
         own_netns=granted.own_netns,
         takes_used=granted.takes_used,
         mac=status.mac,
@@ -229,8 +252,11 @@ def plan_port(
     )
 
 
-def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str], PortPlan | Problem | None]:
-    """Return the plans of all attachments among some resources, for a node like `host`."""
+def plan_ports(
+    resources: Iterable[Resource], host: Host, sandboxes: Iterable[PodSandbox] = ()
+) -> dict[tuple[str, str], PortPlan | Problem | Waiting | None]:
+    """Return the plans of all attachments among some resources, for a node like `host` with these pods."""
+    pods = {(one.namespace, one.name): one for one in sandboxes}
     networks: dict[tuple[str, str], Network] = {}
     subnets: dict[tuple[str, str], list[Subnet]] = {}
     attachments: dict[tuple[str, str], NetworkAttachment] = {}
@@ -245,7 +271,7 @@ def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str
                 shapings.setdefault((one.metadata.namespace, one.spec.from_.attachment), []).append(one)
             case NetworkAttachment():
                 attachments[one.metadata.namespace, one.metadata.name] = one
-    found: dict[tuple[str, str], PortPlan | Problem | None] = {}
+    found: dict[tuple[str, str], PortPlan | Problem | Waiting | None] = {}
     rivals: dict[tuple[str, ...], list[str]] = {}
     for one in attachments.values():
         rivals.setdefault(_parent_vlan(one), []).append(one.metadata.name)
@@ -262,7 +288,11 @@ def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str
                 rivals=tuple(rivals[_parent_vlan(one)]),
             )
         at = namespace, one.spec.network
-        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, parent_port, shapings.get(key, ()))
+        pod = pods.get(key)
+        sandbox = pod if pod is not None and is_for(pod, one) else None
+        found[key] = plan_port(
+            one, networks.get(at), subnets.get(at, ()), host, parent_port, shapings.get(key, ()), sandbox
+        )
     return found
 
 
@@ -271,7 +301,7 @@ def _parent_vlan(one: NetworkAttachment) -> tuple[str, ...]:
     return one.metadata.namespace, one.spec.node, port.parent, str(port.vlan)
 
 
-def _child(attachment: NetworkAttachment, network: Network, parent: ParentPort) -> PortPlan | Problem | None:
+def _child(attachment: NetworkAttachment, network: Network, parent: ParentPort) -> PortPlan | Problem | Waiting | None:
     """Return the plan of a child: nothing has to be made for it, but its parent's device must be there."""
     spec, port = attachment.spec, attachment.spec.port
     if parent.attachment is None:
@@ -284,6 +314,8 @@ def _child(attachment: NetworkAttachment, network: Network, parent: ParentPort) 
     )
     if problem is not None or parent.plan is None:
         return problem
+    if isinstance(parent.plan, Waiting):
+        return parent.plan
     if isinstance(parent.plan, Problem):
         message = f"spec.port.parent: {port.parent} cannot be plugged itself: {parent.plan.message}"
         return Problem(children.NOT_PLUGGED, message)
@@ -352,6 +384,9 @@ def _granted(attachment: NetworkAttachment, routes: Iterable[PlannedRoute], gran
     namespace, port, status = attachment.metadata.namespace, attachment.spec.port, attachment.status
     if port.type is PortType.CHILD:
         return _Granted()  # It has no device of its own.
+    if port.type is PortType.POD:
+        # The container runtime, which is root on the node, names the namespace.
+        return _Granted(own_netns="a pod's interface is in the pod's own network namespace")
     if port.type is PortType.EXISTING:
         found = grants.device(namespace, port.device)
         return found if isinstance(found, Problem) else _Granted(takes_used=found.used)

@@ -147,7 +147,7 @@ def _shown_fields(plan: PortPlan | Problem | None) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in _HIDDEN}
 
 
-_HIDDEN = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "own_netns", "takes_used")
+_HIDDEN = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "netns_identity", "own_netns", "takes_used")
 
 
 def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | Problem]:
@@ -159,7 +159,7 @@ def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | P
     plans = plan_ports(resources, host)
     found = {}
     for one in resources:
-        if isinstance(one, NetworkAttachment) and (plan := plans[_key(one)]) is not None:
+        if isinstance(one, NetworkAttachment) and isinstance(plan := plans[_key(one)], PortPlan | Problem):
             found[one.spec.node, Unit(one.kind, *_key(one))] = plan
     return found
 

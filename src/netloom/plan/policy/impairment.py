@@ -87,7 +87,7 @@ def unsupported(spec: ShapingSpec, port: PortType, node: str, capabilities: Coll
     """Return why a Shaping cannot impair a port on a Node, and the remedy; "": it can."""
     if reason := unusable(spec):
         return reason
-    if port is not PortType.VETH:
+    if port not in (PortType.VETH, PortType.POD):
         return f"a port of type {port.value} cannot be impaired: use type veth"
     if means(spec.impairment, capabilities):
         return ""

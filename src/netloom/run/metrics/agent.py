@@ -35,6 +35,7 @@ GAUGES: Mapping[str, str] = {
     "fabric_flows": "Flows of vxlan Networks that the switch has.",
     "fabric_flows_wanted": "Flows of vxlan Networks that it should have.",
     "fabric_flows_refused": "Flows of vxlan Networks that it refused.",
+    "cni_open": "Calls of the CNI plugin that are being answered.",
     "remote_vteps": "RemoteVTEPs of vxlan Networks that flows follow from.",
 }
 
@@ -69,6 +70,8 @@ def _lifetimes(lifetimes: Lifetimes) -> Families:
     yield histograms("netloom_agent_fabric_duration_seconds", text, lifetimes.fabric)
     text = "Duration of programs of attachments."
     yield histograms("netloom_agent_exec_duration_seconds", text, lifetimes.hooks)
+    text = "Duration of calls of the CNI plugin, in the agent."
+    yield histograms("netloom_agent_cni_duration_seconds", text, lifetimes.cni)
 
 
 def _around(one: Agent) -> Families:

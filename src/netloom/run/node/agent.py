@@ -22,7 +22,9 @@ from netloom.control.node.host import NodeHost
 from netloom.control.node.host_documents import WORKERS, AppliedOwners, HostDocumentApplier, host_documents_informer
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.node import NodeReconciler, PartStates
+from netloom.control.node.pods import PodPorts
 from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.ports import Ports
 from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.control.runtime.client import Client
@@ -36,6 +38,7 @@ from netloom.drivers.programs.programs import Programs
 from netloom.drivers.relay.relays import Relays
 from netloom.drivers.shapes import PortRelays
 from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import Conflict, Unreachable
@@ -195,8 +198,8 @@ class Agent:
             clock=self._clock,
             random=self.random,
         )
-        await node.register()
         async with asyncio.TaskGroup() as group:
+            # Ports do not wait for it: while the API server is away, pods can still be deleted.
             group.create_task(node.run())
             group.create_task(self._sandboxes().run())
             await self._prepare(switch, underlay)
@@ -274,7 +277,30 @@ class Agent:
         watches = NodeWatches(
             self.store, attachments, node=self.settings.node, random=self.random, lifetimes=self.lifetimes
         )
-        planner = PortPlanner(attachments.cache, watches, host)
+        sandboxes = PodSandboxes(self.switch)
+        sandboxes.load()
+        planner = PortPlanner(attachments.cache, watches, host, sandboxes)
+        fabric = FabricReconciler(
+            underlay=underlay,
+            datapath=switch.datapath,
+            attachments=attachments,
+            watches=watches,
+            planner=planner,
+            switch=self.switch,
+            flows=FabricFlows(
+                self._flows, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=self._may_write
+            ),
+            connect=self._flows.run,
+            random=self.random,
+        )
+        ports = Ports(
+            self.switch,
+            self.links,
+            carrier=fabric,
+            relays=self._relays,
+            underlay_device=lambda: host.device,
+            sandboxes=sandboxes,
+        )
         services = self.services = NodeServices(
             settings=self.settings,
             underlay=underlay,
@@ -295,17 +321,15 @@ class Agent:
             planner=planner,
             part_states=self.part_states,
             cluster=self._cluster,
-            fabric=FabricReconciler(
-                underlay=underlay,
-                datapath=switch.datapath,
-                attachments=attachments,
-                watches=watches,
+            fabric=fabric,
+            ports=ports,
+            pods=PodPorts(
+                attachments=attachments.cache,
                 planner=planner,
+                ports=ports,
+                node_switch=switch,
                 switch=self.switch,
-                flows=FabricFlows(
-                    self._flows, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=self._may_write
-                ),
-                connect=self._flows.run,
+                links=self.links,
                 random=self.random,
             ),
         )
@@ -316,6 +340,7 @@ class Agent:
             recorder=services.recorder,
             random=self.random,
             chores=[chore for part in self._parts for chore in part.chores],
+            connections=[chore for part in self._parts for chore in part.always],
         )
 
     def _may_write(self) -> bool:

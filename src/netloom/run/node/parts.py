@@ -1,7 +1,7 @@
 """The parts of an agent, and what they share.
 
-A part is a function of the `NodeServices` that returns its controllers and chores. To add one (a CNI server, a tunnel
-end of EVPN, a host of sandboxes), write its function and append it to `PARTS`: the other parts do not change. A part
+A part is a function of the `NodeServices` that returns its controllers and chores. To add one (a tunnel end
+of EVPN, a host of sandboxes), write its function and append it to `PARTS`: the other parts do not change. A part
 listens to the signals of the services, and receives what it needs as arguments.
 """
 
@@ -19,12 +19,14 @@ from netloom.control.node.host import NodeHost
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.mirrors import MirrorReconciler
 from netloom.control.node.node import CLUSTER_NETWORK, PartStates
+from netloom.control.node.pods import PodPorts
 from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import Ports
 from netloom.control.node.remote_vteps import KEY, RemoteVtepReconciler
 from netloom.control.node.switch import NodeSwitch
 from netloom.control.node.tunnels import TunnelNeighbours
 from netloom.control.node.views import AttachmentView, NodeWatches, where
+from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.controller import Controller
@@ -36,6 +38,8 @@ from netloom.drivers.shapes import PortRelays
 from netloom.drivers.vswitch.control import SwitchControl
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.hook_journal import HookJournal
+from netloom.front.cni.server import CniServer
+from netloom.front.cni.verbs import Verbs
 from netloom.model.kinds.bgp import BGPSpeaker
 from netloom.openflow.switch import Switch
 from netloom.run.config import AgentSettings
@@ -83,6 +87,8 @@ class NodeServices:
     watches: NodeWatches
     planner: PortPlanner
     fabric: FabricReconciler
+    ports: Ports
+    pods: PodPorts
     part_states: PartStates
     """Where a part says how it is, if only some nodes have it."""
     cluster: "ClusterDrivers | None" = None
@@ -95,6 +101,8 @@ class Part:
 
     controllers: Sequence[Controller[Any]] = ()
     chores: Sequence[Chore] = ()
+    always: Sequence[Chore] = ()
+    """Chores that do not wait for the caches."""
     numbers: Callable[[], Mapping[str, float]] = dict
     """Returns the values of its metrics."""
     speakers: "Sequence[SpeakerHost]" = ()
@@ -127,7 +135,7 @@ def plug_attachments(on: NodeServices) -> Part:
         on.client,
         attachments=on.attachments.cache,
         planner=on.planner,
-        ports=Ports(on.switch, on.links, carrier=on.fabric, relays=on.relays, underlay_device=lambda: on.host.device),
+        ports=on.ports,
         switch=on.node_switch,
         hooks=hooks,
         recorder=on.recorder,
@@ -156,6 +164,7 @@ def plug_attachments(on: NodeServices) -> Part:
     on.switch.on_switch.connect(lambda: enqueue.update(reconciler.switch_changed()))
     on.host.on_change.connect(lambda: enqueue.update(reconciler.all_keys()))
     on.fabric.on_programmed.connect(enqueue.update)
+    on.pods.on_sandbox.connect(enqueue.add)
     hooks.on_report.connect(enqueue.add)
 
     def numbers() -> Mapping[str, float]:
@@ -222,6 +231,29 @@ def resolve_tunnels(on: NodeServices) -> Part:
     on.switch.on_tunnels.connect(tunnels.enqueue)
     on.fabric.on_remote_host.connect(tunnels.enqueue)
     return Part(chores=[tunnels.run])
+
+
+def add_pods(on: NodeServices) -> Part:
+    """Serve the CNI plugin of this node, and forget the pods that ended without it."""
+    pods, attachments = on.pods, on.attachments
+    attachments.on_change(lambda change: pods.wake((change.key,)))
+    on.watches.on_network.connect(pods.wake)
+    on.watches.on_shapings_synced.connect(lambda _: pods.wake_all())
+    on.switch.on_interfaces.connect(lambda names: pods.wake(Key(*name) for name in names))
+    on.switch.on_switch.connect(pods.wake_all)
+    on.host.on_change.connect(pods.wake_all)
+    on.fabric.on_programmed.connect(pods.wake)
+    if not on.settings.cni:
+        return Part(chores=[pods.tidy])
+    verbs = Verbs(
+        pods,
+        namespace=on.settings.cni_namespace,
+        timeout=on.settings.cni_timeout,
+        is_ready=on.attachments.synced.is_set,
+        durations=on.lifetimes.cni,
+    )
+    server = CniServer(on.settings.cni, verbs.answer)
+    return Part(chores=[pods.tidy], always=[server.run], numbers=lambda: {"cni_open": server.clients})
 
 
 def run_speakers(on: NodeServices) -> Part:
@@ -293,6 +325,7 @@ PARTS: Sequence[Callable[[NodeServices], Part]] = (
     watch_node,
     carry_vxlan,
     plug_attachments,
+    add_pods,
     mirror,
     extend_networks,
     resolve_tunnels,
