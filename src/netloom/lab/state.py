@@ -49,6 +49,8 @@ class State(Struct, frozen=True, kw_only=True):
     outside: bool = False
     cluster: str = ""
     """The API endpoint of a Kubernetes cluster that the lab uses, as HOST:PORT; "": the lab has its own API."""
+    kube: str = ""
+    """The version of the lab's own Kubernetes cluster; "": it has none."""
     roots: dict[str, str] = {}
     """Node, or `central` -> the folder from which its OVS and OVN run by chroot; default: this machine's own."""
     mountpoints: tuple[str, ...] = ()
