@@ -82,6 +82,13 @@ def lab() -> None:
     metavar="[VERSION]",
     help="Start a Kubernetes cluster with a kubelet on each host, and use its API server.",
 )
+@click.option(
+    "--cni",
+    default="bridge",
+    show_default=True,
+    type=click.Choice(["netloom", "bridge"]),
+    help="With --kube: network of the pods. With bridge, the reference plugin, pods reach only pods on their host.",
+)
 @click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Fail after this time.")
 def up(
     data: Path,
@@ -112,6 +119,7 @@ def up(
     given |= {"ovn": servers, "restart": not no_restart, "roots": _roots(roots), "say": say}
     where = _shown(data)
     if sites is not None:
+        del given["cni"]
         if any([given.pop("kubeconfig"), given.pop("agents"), given.pop("kube")]):
             raise click.UsageError(
                 "--sites cannot be used with --kubeconfig, --agents or --kube: each site has its own API server."

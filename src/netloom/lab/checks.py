@@ -43,12 +43,14 @@ def programs(ovn: int, roots: Mapping[str, str]) -> None:
             raise NotFound(f"--root-of {place}={folder}: programs not found in it: {', '.join(lacking)}")
 
 
-def kubernetes(version: str, nodes: int) -> None:
+def kubernetes(version: str, nodes: int, *, ovn: int) -> None:
     """Refuse a machine without the programs of a Kubernetes; "": none is wanted."""
     if not version:
         return
     binaries.folder(version)
     binaries.installed()
+    if not ovn:
+        raise Invalid("--kube with --ovn none: Netloom's network for pods needs OVN, or use --cni bridge")
     if nodes > MOST_NODES:
         raise Invalid(f"--nodes {nodes}: a lab with --kube has at most {MOST_NODES}")
 

@@ -31,7 +31,7 @@ from netloom.lab.daemons.entering import NETNS, mountpoints
 from netloom.lab.daemons.programs import environment, programs
 from netloom.lab.kube import cgroups, ending, preparing
 from netloom.lab.layout import MARK, MARK_NAME, Layout
-from netloom.lab.state import State
+from netloom.lab.state import Cni, State
 from netloom.run import files
 from netloom.run.access import credentials
 
@@ -65,6 +65,7 @@ class Lab:
         agents: Path | None = None,
         site: int = 0,
         kube: str = "",
+        cni: Cni = "bridge",
         timeout: float = UP_SECONDS,
         say: Say = lambda text: None,
     ) -> "Lab":
@@ -73,12 +74,13 @@ class Lab:
         With `kubeconfig`, its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each
         node. Programs connect to OVN's databases with TLS, nodes with OVN's role for them; with `plain_ovn` over unix
         sockets, without roles. With `site`, it is one of several (`sites`). With `kube`, a version of Kubernetes, the
-        lab has a cluster of its own, whose API is the lab's.
+        lab has a cluster of its own, whose API is the lab's, and
+        whose pods have the network `cni`.
         """
         folder = folder.absolute()
         checks.root(os.geteuid())
         checks.programs(ovn, roots or {})
-        checks.kubernetes(kube, nodes)
+        checks.kubernetes(kube, nodes, ovn=ovn if cni == "netloom" else 1)
         cluster = clusters.endpoint(kubeconfig) if kubeconfig is not None else ""
         wanted = State(
             nodes=nodes,
@@ -91,6 +93,7 @@ class Lab:
             roots=dict(roots or {}),
             site=site,
             kube=kube,
+            cni=cni,
         )
         checks.places(Layout(folder, wanted))
         with alone(folder) as earlier:

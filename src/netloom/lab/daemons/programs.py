@@ -10,7 +10,9 @@ from ipaddress import IPv4Address
 import msgspec
 
 from netloom.lab.daemons.program import Program
+from netloom.lab.kube import network
 from netloom.lab.kube import programs as kube
+from netloom.lab.kube.places import Places
 from netloom.lab.layout import (
     NORTHBOUND_PORT,
     PHYSICAL_NETWORK,
@@ -80,6 +82,8 @@ def _control_plane(layout: Layout) -> Program:
         own = Files.of_central(layout, "netloom")
         argv += ["--ovn-key", str(own.key), "--ovn-cert", str(own.certificate), "--ovn-ca", str(own.ca)]
     argv += ["--provider-grants", "*=*"]
+    if layout.state.kube:
+        argv += network.controller_flags(Places(layout))
     return Program(name=name, argv=tuple(argv), needs=_api(layout), socket=listen, ours=True)
 
 
@@ -214,7 +218,13 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     argv += GRANTS
-    return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=(*needs, *_api(layout)), ours=True)
+    after: tuple[tuple[str, ...], ...] = ()
+    if layout.state.kube:
+        argv += network.agent_flags(Places(layout), node)
+        after = network.install_commands(Places(layout), node, NETLOOM)
+    return Program(
+        name=f"agent-{node}", argv=tuple(argv), place=node, needs=(*needs, *_api(layout)), after=after, ours=True
+    )
 
 
 def _configure(layout: Layout, node: str) -> tuple[str, ...]:

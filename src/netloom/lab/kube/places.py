@@ -69,6 +69,10 @@ class Places:
         """Return the folder of a node's CNI configuration and plugins."""
         return self.layout.node(node) / "cni"
 
+    def cni_socket(self, node: str) -> str:
+        """Return the short path of the socket at which a node's agent serves the CNI plugin."""
+        return str(self.layout.short / "nodes" / node / "cni.sock")
+
     def kubeconfig(self, name: str) -> Path:
         """Return the credential of a part of the control plane."""
         return self.folder / f"{name}.kubeconfig"
