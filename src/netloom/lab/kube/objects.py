@@ -16,10 +16,10 @@ from netloom.run.cluster import manifests, node_policies
 def prepare(places: Places) -> None:
     """Write the objects, as files for kubectl."""
     nodes = places.layout.nodes
-    netloom = [*crds(), *manifests.common(nodes), *node_policies.objects(), *node_policies.events()]
-    for path, items in ((places.objects, netloom), (places.nodes, [_node(name) for name in nodes])):
-        made = {"apiVersion": "v1", "kind": "List", "items": items}
-        files.write_whole(path, json.dumps(made).encode())
+    netloom = [*manifests.common(nodes), *node_policies.objects(), *node_policies.events(), *manifests.pod_network()]
+    made = {places.crds: crds(), places.objects: netloom, places.nodes: [_node(name) for name in nodes]}
+    for path, items in made.items():
+        files.write_whole(path, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode())
 
 
 def _node(name: str) -> Document:

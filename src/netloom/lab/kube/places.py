@@ -44,6 +44,7 @@ class Places:
         self.pki = self.folder / "pki"
         self.etcd = self.folder / "etcd"
         self.images = self.folder / "images"
+        self.crds = self.folder / "crds.json"
         self.objects = self.folder / "objects.json"
         self.nodes = self.folder / "nodes.json"
         self.url = f"https://{layout.kube_ip}:{PORT}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from netloom.lab.daemons.program import Program
 from netloom.lab.kube import binaries, images, settings
 from netloom.lab.kube.places import PLACE, POD_CIDRS, PORT, SERVICE_CIDRS, Places
+from netloom.model.registry import GROUP, KINDS
 
 if TYPE_CHECKING:
     from netloom.lab.layout import Layout
@@ -123,11 +124,19 @@ def _objects(places: Places) -> tuple[tuple[str, ...], ...]:
         f"--kubeconfig={places.layout.kubeconfig}",
         f"--cache-dir={places.folder / 'cache'}",
     )
-    nodes = f"--filename={places.nodes}"
+    kinds = ",".join(f"{kind.plural}.{GROUP}" for kind in KINDS if kind.group == GROUP)
     # `create` fails when there is one already: then it is enough that there are all.
-    create = ("sh", "-c", '"$@" create "$0" || "$@" get "$0"', nodes, *kubectl)
-    apply = (*kubectl, "apply", "--server-side", "--force-conflicts", f"--filename={places.objects}")
-    return (apply, create, (*kubectl, "wait", "--for=condition=Established", "crd", "--all", _ESTABLISH_SECONDS))
+    create = ("sh", "-c", '"$@" create "$0" || "$@" get "$0"', f"--filename={places.nodes}", *kubectl)
+    apply = (*kubectl, "apply", "--server-side", "--force-conflicts")
+    return (
+        (*apply, f"--filename={places.crds}"),
+        (*kubectl, "wait", "--for=condition=Established", "crd", "--all", _ESTABLISH_SECONDS),
+        # Discovery has them a little later. kube-apiserver looks for the kinds of an admission policy when it is
+        # created, and again only after half a minute, in which it refuses what the policy is about.
+        (*kubectl, "get", kinds, "--all-namespaces"),
+        (*apply, f"--filename={places.objects}"),
+        create,
+    )
 
 
 def _node(places: Places, node: str) -> list[Program]:

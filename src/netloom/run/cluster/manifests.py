@@ -50,6 +50,13 @@ READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
 READ_BY_NODES = sorted(kind.plural for kind in KINDS if kind.read_by_nodes)
 STATUSES_OF_NODES = [f"{kind.plural}/status" for kind in (NETWORK_ATTACHMENT, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)]
+POD_NAMESPACE = "netloom-pods"
+"""The namespace of the objects that are made for pods."""
+READ_FOR_PODS = {
+    "": ["namespaces", "nodes", "pods", "services"],
+    "discovery.k8s.io": ["endpointslices"],
+    "networking.k8s.io": ["networkpolicies"],
+}
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""
@@ -96,6 +103,21 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
         _role("netloom:agent", [_own_node()]),
         _binding("netloom:agent", "netloom:agent", [_account_subject(AGENT)]),
         *(document for node in nodes for document in _node_role(node)),
+    ]
+
+
+def pod_network() -> list[Document]:
+    """Return what a cluster needs, with `common`, for Netloom to be the network of its pods."""
+    name = "netloom:pod-network"
+    rules: list[Document] = [
+        {"apiGroups": [group], "resources": resources, "verbs": READS} for group, resources in READ_FOR_PODS.items()
+    ]
+    # For the condition NetworkUnavailable, which some clouds set.
+    rules.append({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["update", "patch"]})
+    return [
+        manifest("v1", "Namespace", POD_NAMESPACE),
+        _role(name, rules),
+        _binding(name, name, [_account_subject(CONTROLLER)]),
     ]
 
 
