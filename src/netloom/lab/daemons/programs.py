@@ -64,6 +64,8 @@ def environment(layout: Layout, place: str) -> dict[str, str]:
     """Return the environment in which the tools of OVS and OVN find the daemons of a place."""
     own = layout.node(place) if place in layout.nodes else layout.ovn
     found = {"OVS_RUNDIR": str(own), "OVN_RUNDIR": str(own), "KUBECONFIG": str(layout.kubeconfig)}
+    if layout.state.kube:
+        found |= kube.environment(layout, place)
     if layout.state.ovn:
         found |= {"OVN_NB_DB": layout.remotes("nb"), "OVN_SB_DB": layout.remotes("sb")}
     return found

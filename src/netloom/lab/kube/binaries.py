@@ -50,6 +50,20 @@ def folder(version: str) -> Path:
     )
 
 
+def link(version: str, into: Path) -> None:
+    """Link the programs of a version into a folder: what runs a lab later may have another cache."""
+    found = folder(version)
+    into.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for name in BUILT:
+        replace_link(into / name, found / name)
+
+
+def replace_link(path: Path, target: Path) -> None:
+    """Make a symbolic link; what is there is replaced."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(target.resolve())
+
+
 def installed() -> None:
     """Refuse a machine without the programs that distributions have; name their packages."""
     missing = {name: package for name, package in INSTALLED.items() if shutil.which(name) is None}

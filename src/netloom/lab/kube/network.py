@@ -26,7 +26,7 @@ def install(places: Places, node: str) -> None:
     reference = Path(binaries.plugins())
     # containerd brings up the loopback of each pod by the plugin of that name, whatever the network is.
     for name in ("loopback", "bridge", "host-local"):
-        link(plugins / name, reference / name)
+        binaries.replace_link(plugins / name, reference / name)
     for old in configuration.iterdir():
         old.unlink()
     if places.layout.state.cni == "bridge":
@@ -60,11 +60,3 @@ def _bridge(places: Places, node: str) -> dict[str, object]:
     ipam = {"type": "host-local", "dataDir": str(places.cni(node) / "leases"), "ranges": ranges}
     bridge = {"type": "bridge", "bridge": "cni0", "isDefaultGateway": True, "ipMasq": False, "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
-
-
-def link(path: Path, target: Path) -> None:
-    """Make a symbolic link, replacing what is there."""
-    if path.is_symlink() and path.readlink() == target:
-        return
-    path.unlink(missing_ok=True)
-    path.symlink_to(target)

@@ -7,6 +7,7 @@
     DIR/kube.kubeconfig            the administrator's
     DIR/kube/etcd/, DIR/kube/pki/  the cluster's objects and its CAs
     DIR/kube/images/               images for every node
+    DIR/kube/bin/                  links to the programs, as they were found when the lab was brought up
     DIR/nodes/nK/containerd/       images and containers; state/ is valid only while the node runs
     DIR/nodes/nK/kubelet/          the volumes of pods: a shared mount, since containerd must see what kubelet mounts
     DIR/nodes/nK/cni/              net.d/ has the configuration of the network, bin/ the plugins
@@ -41,6 +42,7 @@ class Places:
         self.layout = layout
         self.version = layout.state.kube
         self.folder = layout.folder / "kube"
+        self.programs = self.folder / "bin"
         self.pki = self.folder / "pki"
         self.etcd = self.folder / "etcd"
         self.images = self.folder / "images"

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from netloom.lab.kube import cgroups, images, network, objects, pki, settings
+from netloom.lab.kube import binaries, cgroups, images, network, objects, pki, settings
 from netloom.lab.kube.places import Places
 from netloom.lab.layout import Layout
 
@@ -11,6 +11,7 @@ def prepare(layout: Layout, *, now: datetime) -> None:
     """Write certificates, kubeconfigs, images and the configuration of every node."""
     places = Places(layout)
     places.folder.mkdir(mode=0o700, exist_ok=True)
+    binaries.link(places.version, places.programs)
     pki.prepare(layout, now=now)
     objects.prepare(places)
     images.prepare(places.images)

@@ -6,10 +6,11 @@ are its own, and /proc/sys is read-only and shows it what it wants. All else the
 volumes of its pods is a mount that both share, because containerd, outside, must see what the kubelet mounts.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from netloom.lab.daemons.program import Program
-from netloom.lab.kube import binaries, images, settings
+from netloom.lab.kube import images, settings
 from netloom.lab.kube.places import PLACE, POD_CIDRS, PORT, SERVICE_CIDRS, Places
 from netloom.model.registry import GROUP, KINDS
 
@@ -46,8 +47,17 @@ def programs(layout: "Layout") -> list[Program]:
     return [*_control_plane(places), *(program for node in layout.nodes for program in _node(places, node))]
 
 
+def environment(layout: "Layout", place: str) -> dict[str, str]:
+    """Return the environment in which kubectl is found, and on a node ctr finds its containerd."""
+    places = Places(layout)
+    found = {"PATH": f"{places.programs}:{os.environ.get('PATH', '')}"}
+    if place in layout.nodes:
+        found |= {"CONTAINERD_ADDRESS": places.containerd_socket(place), "CONTAINERD_NAMESPACE": "k8s.io"}
+    return found
+
+
 def _control_plane(places: Places) -> list[Program]:
-    programs = binaries.folder(places.version)
+    programs = places.programs
     own = places.pki
     etcd = Program(
         name="etcd",
@@ -120,7 +130,7 @@ def _control_plane(places: Places) -> list[Program]:
 def _objects(places: Places) -> tuple[tuple[str, ...], ...]:
     """Return the commands that give the cluster its objects; running them again changes nothing."""
     kubectl = (
-        str(binaries.folder(places.version) / "kubectl"),
+        str(places.programs / "kubectl"),
         f"--kubeconfig={places.layout.kubeconfig}",
         f"--cache-dir={places.folder / 'cache'}",
     )
@@ -157,7 +167,7 @@ def _node(places: Places, node: str) -> list[Program]:
         argv=(
             *("sh", "-c", _SHARED, _HIDDEN, str(places.kubelet(node))),
             *(str(layout.folder.resolve()), str(places.kernel(node))),
-            str(binaries.folder(places.version) / "kubelet"),
+            str(places.programs / "kubelet"),
             *settings.kubelet_flags(places, node),
         ),
         needs=(containerd.name, API),

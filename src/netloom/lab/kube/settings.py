@@ -182,10 +182,15 @@ def toml(document: dict[str, object]) -> str:
 
 
 def _lines(table: dict[str, object], path: tuple[str, ...]) -> list[str]:
-    lines = [f"[{'.'.join(map(json.dumps, path))}]"] if path else []
-    # Values first: a line after the header of a table belongs to that table. JSON's values are TOML's too.
-    lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    lines = [f"[{'.'.join(map(_value, path))}]"] if path else []
+    # Values first: a line after the header of a table belongs to that table.
+    lines += [f"{_value(key)} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):
             lines += _lines(value, (*path, key))
     return lines
+
+
+def _value(value: object) -> str:
+    """Return a value as TOML: JSON's are TOML's too, but for pairs of surrogates and for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
