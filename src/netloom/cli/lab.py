@@ -210,8 +210,8 @@ def status(data: Path | None, site: int | None, output: str) -> int:
 def execute(data: Path, site: int | None, node: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command, or a shell, on a node or in a workload.
 
-    NODE is a node, central, underlay, outside, a workload, or with --sites router. The tools of OVS and OVN connect
-    to the node's own daemons; netloom and kubectl connect to the lab's API server.
+    NODE is a node, central, underlay, outside, a workload, with --kube kube, or with --sites router. The tools of OVS
+    and OVN connect to the node's own daemons; netloom and kubectl connect to the lab's API server.
     """
     from netloom.lab import Lab  # as above
 
