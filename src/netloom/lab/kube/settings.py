@@ -127,7 +127,8 @@ def kubelet_flags(places: Places, node: str) -> list[str]:
         f"--kubeconfig={places.kubelet_kubeconfig(node)}",
         f"--hostname-override={node}",
         f"--node-ip={layout.underlay_ip(node)}",
-        f"--root-dir={places.kubelet(node)}",
+        # Through the short path: it makes sockets in it.
+        f"--root-dir={layout.short / 'nodes' / node / 'kubelet'}",
         f"--cert-dir={layout.node(node) / 'kubelet-pki'}",
     ]
 
