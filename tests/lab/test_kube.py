@@ -131,7 +131,7 @@ def test_pods_survive_a_kill_of_their_containerd_and_kubelet(kube: Lab, kubectl:
 def test_a_node_that_is_powered_off_has_no_containers_and_restarts_them(kube: Lab, kubectl: Kubectl, web: str) -> None:
     kube.off("n2")
     assert cgroups.processes(kube.layout.id, "n2") == []
-    assert ending.mounts(kube.layout.node("n2")) == []
+    assert ending.mounts(kube.layout.id, kube.layout.node("n2"), "n2") == []
     assert cgroups.processes(kube.layout.id, "n1"), "the other node's go on"
     kube.on("n2")
     wait_until(

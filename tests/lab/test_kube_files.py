@@ -120,20 +120,25 @@ def test_any_file_is_looked_at_without_an_error(contents: bytes) -> None:
     images.is_dynamic(b"\x7fELF" + contents)
 
 
-def test_only_mounts_of_pods_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_mounts_of_the_lab_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = tmp_path / "a lab"
     lab.mkdir()
     name = str(lab).replace(" ", r"\040")
     points = [
-        f"{name}/nodes/n1/kubelet",
-        f"{name}/nodes/n1/kubelet/pods/x",
+        "/run/netloom/kubelets/0123-n1",
+        "/run/netloom/kubelets/0123-n1/pods/x",
+        "/run/netloom/kubelets/0123-n11",
+        "/run/netloom/kubelets/4567-n1",
+        f"{name}/nodes/n1/containerd/state/x",
         f"{name}/nodes/n1/mine",
-        f"{name}2/kubelet",
+        f"{name}2/containerd",
     ]
     listed = tmp_path / "mountinfo"
     listed.write_text("".join(f"36 35 98:0 / {point} rw - ext4 /dev/root rw\n" for point in points))
     monkeypatch.setattr(ending, "MOUNTS", listed)
-    assert ending.mounts(lab) == [f"{lab}/nodes/n1/kubelet/pods/x", f"{lab}/nodes/n1/kubelet"]
+    containers = f"{lab}/nodes/n1/containerd/state/x"
+    assert ending.mounts("0123", lab / "nodes" / "n1", "n1") == [containers, points[1], points[0]]
+    assert ending.mounts("0123", lab) == [containers, points[2], points[1], points[0]]
 
 
 def test_each_node_has_a_block_of_each_family() -> None:

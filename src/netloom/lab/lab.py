@@ -30,6 +30,7 @@ from netloom.lab.daemons import databases, keeper, processes
 from netloom.lab.daemons.entering import NETNS, mountpoints
 from netloom.lab.daemons.programs import environment, programs
 from netloom.lab.kube import cgroups, ending, preparing
+from netloom.lab.kube.places import Places
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.state import Cni, State
 from netloom.run import files
@@ -128,9 +129,15 @@ class Lab:
         return ["ip", "netns", "exec", self.netns(place), *argv]
 
     def environment(self, place: str) -> dict[str, str]:
-        """Return the environment for commands on a node, in which the tools of OVS and OVN find its daemons."""
+        """Return the environment for commands on a node: the tools of OVS, OVN and containerd find its daemons.
+
+        With a Kubernetes cluster, its kubectl is in the path.
+        """
         marks = {MARK: self.layout.id, MARK_NAME: ""}
-        return {**os.environ, **environment(self.layout, place), **marks}
+        found = {**os.environ, **environment(self.layout, place), **marks}
+        if self.layout.state.kube:
+            found["PATH"] = f"{Places(self.layout).programs}:{found.get('PATH', '')}"
+        return found
 
     def netns(self, place: str) -> str:
         """Return the network namespace of a place or a workload; `NotFound` names those that exist."""

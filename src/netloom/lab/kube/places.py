@@ -9,7 +9,8 @@
     DIR/kube/images/               images for every node
     DIR/kube/bin/                  links to the programs, as they were found when the lab was brought up
     DIR/nodes/nK/containerd/       images and containers; state/ is valid only while the node runs
-    DIR/nodes/nK/kubelet/          the volumes of pods: a shared mount, since containerd must see what kubelet mounts
+    DIR/nodes/nK/kubelet/          the volumes of pods; mounted at /run/netloom/kubelets/ID-nK, a short path, and
+                                   shared, since containerd must see what kubelet mounts
     DIR/nodes/nK/cni/              net.d/ has the configuration of the network, bin/ the plugins
 
 The pods of node K have addresses of 10.244.K.0/24 and fd00:10:244:K::/64.
@@ -31,6 +32,7 @@ DNS = "10.96.0.10"
 """The address of the cluster's DNS server."""
 DOMAIN = "cluster.local"
 MOST_NODES = 100
+KUBELETS = Path("/run/netloom/kubelets")
 SHIM_SOCKETS = "/run/containerd/s/"
 """The folder of the sockets of containerd's shims, which is not configurable."""
 
@@ -63,6 +65,10 @@ class Places:
     def kubelet(self, node: str) -> Path:
         """Return the folder of a node's kubelet."""
         return self.layout.node(node) / "kubelet"
+
+    def kubelet_mount(self, node: str) -> Path:
+        """Return where that folder is mounted: the root of the kubelet, which makes sockets below it."""
+        return KUBELETS / f"{self.layout.id}-{node}"
 
     def kernel(self, node: str) -> Path:
         """Return the folder of the kernel settings that a node's kubelet sees."""

@@ -6,7 +6,6 @@ are its own, and /proc/sys is read-only and shows it what it wants. All else the
 volumes of its pods is a mount that both share, because containerd, outside, must see what the kubelet mounts.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from netloom.lab.daemons.program import Program
@@ -22,11 +21,12 @@ _ETCD = "http://127.0.0.1:2379"
 _ETCD_PEERS = "http://127.0.0.1:2380"
 _ESTABLISH_SECONDS = "--timeout=30s"
 
-# $1: the kubelet's folder, $2: the lab's, $3: that with kernel settings; the rest is the command. No value is
-# interpolated into these texts.
+# $1: the kubelet's folder, $2: where it is mounted, $3: the lab's folder, $4: that with kernel settings; the rest is
+# the command. No value is interpolated into these texts.
 _SHARED = (
-    'own=$1; mountpoint -q "$own" || { mount --bind "$own" "$own" && mount --make-private "$own" '
-    '&& mount --make-shared "$own"; } || exit; exec unshare --mount --propagation unchanged -- sh -c "$0" "$@"'
+    'own=$1 at=$2; shift 2; mkdir -p "$at" && { mountpoint -q "$at" || { mount --bind "$own" "$at" '
+    '&& mount --make-private "$at" && mount --make-shared "$at"; }; } || exit; '
+    'exec unshare --mount --propagation unchanged -- sh -c "$0" netloom-lab "$@"'
 )
 _HIDDEN = (
     'lab=$1 kernel=$2; shift 2; cd "$lab" || exit; for path in /var/lib /var/log /proc/sys; do '
@@ -48,12 +48,10 @@ def programs(layout: "Layout") -> list[Program]:
 
 
 def environment(layout: "Layout", place: str) -> dict[str, str]:
-    """Return the environment in which kubectl is found, and on a node ctr finds its containerd."""
-    places = Places(layout)
-    found = {"PATH": f"{places.programs}:{os.environ.get('PATH', '')}"}
-    if place in layout.nodes:
-        found |= {"CONTAINERD_ADDRESS": places.containerd_socket(place), "CONTAINERD_NAMESPACE": "k8s.io"}
-    return found
+    """Return the environment in which ctr finds the containerd of a node."""
+    if place not in layout.nodes:
+        return {}
+    return {"CONTAINERD_ADDRESS": Places(layout).containerd_socket(place), "CONTAINERD_NAMESPACE": "k8s.io"}
 
 
 def _control_plane(places: Places) -> list[Program]:
@@ -166,7 +164,7 @@ def _node(places: Places, node: str) -> list[Program]:
         place=node,
         argv=(
             *("sh", "-c", _SHARED, _HIDDEN, str(places.kubelet(node))),
-            *(str(layout.folder.resolve()), str(places.kernel(node))),
+            *(str(places.kubelet_mount(node)), str(layout.folder.resolve()), str(places.kernel(node))),
             str(places.programs / "kubelet"),
             *settings.kubelet_flags(places, node),
         ),

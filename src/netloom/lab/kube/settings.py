@@ -113,7 +113,7 @@ def kubelet(places: Places, node: str) -> dict[str, object]:
         "oomScoreAdj": 0,
         # Outside of the lab's folder by default.
         "podLogsDir": str(own / "pod-logs"),
-        "volumePluginDir": str(places.kubelet(node) / "volume-plugins"),
+        "volumePluginDir": str(own / "volume-plugins"),
         "resolvConf": "",
         "registerNode": True,
     }
@@ -127,8 +127,7 @@ def kubelet_flags(places: Places, node: str) -> list[str]:
         f"--kubeconfig={places.kubelet_kubeconfig(node)}",
         f"--hostname-override={node}",
         f"--node-ip={layout.underlay_ip(node)}",
-        # Through the short path: it makes sockets in it.
-        f"--root-dir={layout.short / 'nodes' / node / 'kubelet'}",
+        f"--root-dir={places.kubelet_mount(node)}",
         f"--cert-dir={layout.node(node) / 'kubelet-pki'}",
     ]
 
