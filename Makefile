@@ -98,7 +98,7 @@ bench: setup lab-setup kube gobgp  ## run the benchmarks, compared with the real
 
 .PHONY: kube
 kube: setup  ## build the Kubernetes programs for the tests, once, into the cache
-	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
+	@tools/kube/build $(KUBE)
 
 .PHONY: clientgo
 clientgo: setup kube  ## build the client-go program for the tests, once for each version of its sources, into the cache
@@ -129,6 +129,6 @@ clean:  ## remove all files that make created in this folder, but not the cache 
 lab-setup:
 	@tools/system-packages lab
 test-setup: setup lab-setup
-	@tools/system-packages test
+	@tools/system-packages test kube
 kubectl-old:
 	@tools/kubectl-1.20

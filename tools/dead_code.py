@@ -54,6 +54,7 @@ USED: tuple[tuple[str, str, str], ...] = (
     ("front/api/http/connection.py", "access_log waiting_for_100_continue total_requests run_asgi", "used by uvicorn"),
     ("front/api/http/connection.py", "on_url on_headers_complete", "callbacks of httptools"),
     ("front/api/http/server.py", "num_tickets max_size", "used by ssl and asyncio"),
+    ("lab/kube/images.py", "linkname", "an attribute of tarfile's"),
     ("drivers/remote/ssh.py", "exit_status_received", "a callback of asyncssh"),
     ("load/crowd.py", "max_size", "used by asyncio"),
     ("store/http/http2.py", "GOAWAY CONTINUATION", "name the numbers that _frame matches"),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs import console
 from tests.docs.console import ROOT
-from tests.support.kube import kube
+from tests.support.kube import kube, kube_cache
 from tests.support.kubectl import Kubectl
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,7 +20,8 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path
     commands = console.parse(page.read_text())[1]
     servers = ("netloom serve", "netloom apiserver", "netloom lab up")
     starts_its_own = any(command.text.startswith(servers) for command in commands)
-    complaints = console.run(page, tmp_path, serving=not starts_its_own)
+    environment = {"NETLOOM_KUBE_BIN": str(kube_cache())}
+    complaints = console.run(page, tmp_path, serving=not starts_its_own, environment=environment)
     assert not complaints, "\n\n".join(complaints)
 
 

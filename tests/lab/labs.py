@@ -15,6 +15,7 @@ from typing import Any
 
 from netloom.lab import Lab, down, state, wiring
 from netloom.lab.daemons.processes import of_lab
+from netloom.lab.kube import cgroups
 from tests.run.serving import environment
 from tests.support.process import wait_until
 
@@ -42,12 +43,14 @@ def running(**options: Any) -> Iterator[Lab]:
 
 
 def left_of(data: Path) -> list[str]:
-    """Return what is on this machine of the lab in `data`: processes, namespaces, mounts, the note of it."""
+    """Return what is on this machine of the lab in `data`: processes, namespaces, cgroups, mounts, the note of it."""
     lab_id = state.identity(data)
     mounts = [
         line for line in Path("/proc/self/mounts").read_text().splitlines() if lab_id in line or str(data) in line
     ]
     processes = [f"{found.pid} {found.name}" for found in of_lab(lab_id, ())]
+    processes += [f"{found.pid} of a pod" for found in cgroups.processes(lab_id)]
+    processes += [str(path) for path in cgroups.FOLDER.glob(f"*/*{lab_id}*")]
     return [*processes, *wiring.namespaces(lab_id), *mounts, *(key for key in state.registered() if key == lab_id)]
 
 

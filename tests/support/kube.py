@@ -35,11 +35,15 @@ PROXY = "front-proxy-client"
 """The name of kube-apiserver's proxy certificate."""
 
 
+def kube_cache() -> Path:
+    """Return the folder of the Kubernetes programs that `make kube` builds, a folder for each version."""
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("NETLOOM_KUBE_BIN") or Path(caches, "netloom", "kube"))
+
+
 def kube_program(name: str, version: str = CURRENT) -> Path:
     """Return the path of a Kubernetes program that `make kube` built, or fail the test with how to build it."""
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    cache = Path(os.environ.get("NETLOOM_KUBE_BIN") or Path(caches, "netloom", "kube"))
-    path = cache / f"v{version}" / name
+    path = kube_cache() / f"v{version}" / name
     if not os.access(path, os.X_OK):
         fail_missing(f"{name} {version} ({path})", f"make kube (or tools/kube/build {version} {name})")
     return path

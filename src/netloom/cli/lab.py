@@ -74,6 +74,21 @@ def lab() -> None:
     type=click.Path(path_type=Path),
     help="With --kubeconfig: directory with a NODE.kubeconfig for the agent of each node.",
 )
+@click.option(
+    "--kube",
+    is_flag=False,
+    flag_value="newest",
+    default="",
+    metavar="[VERSION]",
+    help="Start a Kubernetes cluster with a kubelet on each host, and use its API server.",
+)
+@click.option(
+    "--cni",
+    default="bridge",
+    show_default=True,
+    type=click.Choice(["netloom", "bridge"]),
+    help="With --kube: network of the pods. With bridge, the reference plugin, pods reach only pods on their host.",
+)
 @click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Fail after this time.")
 def up(
     data: Path,
@@ -97,17 +112,24 @@ def up(
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
 
+    if given["kube"] == "newest":
+        from netloom.lab.kube import binaries  # as above
+
+        given["kube"] = binaries.NEWEST
     given |= {"ovn": servers, "restart": not no_restart, "roots": _roots(roots), "say": say}
     where = _shown(data)
     if sites is not None:
-        if any([given.pop("kubeconfig"), given.pop("agents")]):
+        del given["cni"]
+        if any([given.pop("kubeconfig"), given.pop("agents"), given.pop("kube")]):
             raise click.UsageError(
-                "--sites cannot be used with --kubeconfig or --agents: each site has its own API server."
+                "--sites cannot be used with --kubeconfig, --agents or --kube: each site has its own API server."
             )
         with ended_by_term():
             up = several.up(data, sites=sites, reflector=reflector, **given)
         click.echo(_next_steps(where, up))
         return
+    if given["kube"] and given["kubeconfig"]:
+        raise click.UsageError("--kube cannot be used with --kubeconfig: it starts a cluster of its own.")
     if reflector != "none":
         raise click.UsageError("--reflector needs --sites.")
     with ended_by_term():
@@ -115,7 +137,7 @@ def up(
     click.echo(
         f"\nThe lab is up: {', '.join(found.nodes)}.\n"
         f"  export KUBECONFIG={_shown(found.kubeconfig)}\n"
-        f"  netloom get nodes\n"
+        f"  {'kubectl get nodes,pods -A' if given['kube'] else 'netloom get nodes'}\n"
         f"  netloom lab status --data {where}\n"
         f"  netloom lab exec --data {where} n1 -- ovs-vsctl show\n"
         f"  netloom lab down --data {where}"
@@ -188,8 +210,8 @@ def status(data: Path | None, site: int | None, output: str) -> int:
 def execute(data: Path, site: int | None, node: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command, or a shell, on a node or in a workload.
 
-    NODE is a node, central, underlay, outside, a workload, or with --sites router. The tools of OVS and OVN connect
-    to the node's own daemons; netloom and kubectl connect to the lab's API server.
+    NODE is a node, central, underlay, outside, a workload, with --kube kube, or with --sites router. The tools of OVS
+    and OVN connect to the node's own daemons; netloom and kubectl connect to the lab's API server.
     """
     from netloom.lab import Lab  # as above
 

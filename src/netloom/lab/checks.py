@@ -8,6 +8,8 @@ from pathlib import Path
 
 from netloom.errors import Conflict, Forbidden, Invalid, NotFound
 from netloom.lab.daemons.programs import BGPD
+from netloom.lab.kube import binaries
+from netloom.lab.kube.places import MOST_NODES
 from netloom.lab.layout import Layout
 
 TOOLS = {"ip": "iproute2", "ethtool": "ethtool", "nsenter": "util-linux", "unshare": "util-linux", "sysctl": "procps"}
@@ -39,6 +41,18 @@ def programs(ovn: int, roots: Mapping[str, str]) -> None:
         lacking = [name for name in needed if not _in_root(Path(folder), name)]
         if lacking:
             raise NotFound(f"--root-of {place}={folder}: programs not found in it: {', '.join(lacking)}")
+
+
+def kubernetes(version: str, nodes: int, *, ovn: int) -> None:
+    """Refuse a machine without the programs of a Kubernetes; "": none is wanted."""
+    if not version:
+        return
+    binaries.folder(version)
+    binaries.installed()
+    if not ovn:
+        raise Invalid("--kube with --ovn none: Netloom's network for pods needs OVN, or use --cni bridge")
+    if nodes > MOST_NODES:
+        raise Invalid(f"--nodes {nodes}: a lab with --kube has at most {MOST_NODES}")
 
 
 def reflector(name: str) -> None:

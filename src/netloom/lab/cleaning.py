@@ -17,6 +17,7 @@ from netloom.drivers.vswitch.driver import NETNS
 from netloom.errors import Internal
 from netloom.lab import state, wiring
 from netloom.lab.daemons.processes import LabProcess, end, of_lab
+from netloom.lab.kube import cgroups, ending
 from netloom.plan.node.namespaces import read_record
 
 WATCHERS = ("keeper", "supervisor")
@@ -27,13 +28,19 @@ GENTLE = ("serve", "controller", "agent-")
 def clean(lab_id: str) -> None:
     """End all processes of a lab and remove its namespaces."""
     namespaces = wiring.namespaces(lab_id)
+    folder = state.registered().get(lab_id)
 
     def watchers() -> list[LabProcess]:
         return [found for found in of_lab(lab_id, ()) if found.name in WATCHERS]
 
     # First the processes that would restart the others.
     end(watchers, gently=lambda _: True)
-    end(lambda: of_lab(lab_id, namespaces), gently=lambda found: found.name.startswith(GENTLE))
+    end(
+        lambda: [*of_lab(lab_id, namespaces), *cgroups.processes(lab_id)],
+        gently=lambda found: found.name.startswith(GENTLE),
+    )
+    if folder is not None:
+        ending.remove(lab_id, folder)
     wiring.remove_namespaces(lab_id)
     state.forget(lab_id)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from netloom.errors import Invalid
+from netloom.lab.kube.places import PLACE as KUBE
+from netloom.lab.kube.places import PORT
 from netloom.lab.layout import Layout
 from netloom.model import codec
 from netloom.run import files
@@ -28,6 +30,15 @@ def target(cluster: str) -> tuple[str, int]:
     """Return host and port of an endpoint."""
     host, _, port = cluster.rpartition(":")
     return host, int(port)
+
+
+def api(layout: Layout) -> tuple[str, int, str]:
+    """Return the host and port of a lab's API, and the place in which they are; "": this machine."""
+    if layout.state.kube:
+        return "127.0.0.1", PORT, KUBE
+    if layout.state.cluster:
+        return (*target(layout.state.cluster), "")
+    return "127.0.0.1", layout.state.port, ""
 
 
 def write_credentials(layout: Layout, admin: Path, folder: Path | None) -> None:

@@ -29,8 +29,10 @@ from netloom.lab import checks, cleaning, clusters, peering, pki, state, waiting
 from netloom.lab.daemons import databases, keeper, processes
 from netloom.lab.daemons.entering import NETNS, mountpoints
 from netloom.lab.daemons.programs import environment, programs
+from netloom.lab.kube import cgroups, ending, preparing
+from netloom.lab.kube.places import Places
 from netloom.lab.layout import MARK, MARK_NAME, Layout
-from netloom.lab.state import State
+from netloom.lab.state import Cni, State
 from netloom.run import files
 from netloom.run.access import credentials
 
@@ -63,6 +65,8 @@ class Lab:
         kubeconfig: Path | None = None,
         agents: Path | None = None,
         site: int = 0,
+        kube: str = "",
+        cni: Cni = "bridge",
         timeout: float = UP_SECONDS,
         say: Say = lambda text: None,
     ) -> "Lab":
@@ -70,11 +74,14 @@ class Lab:
 
         With `kubeconfig`, its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each
         node. Programs connect to OVN's databases with TLS, nodes with OVN's role for them; with `plain_ovn` over unix
-        sockets, without roles. With `site`, it is one of several (`sites`).
+        sockets, without roles. With `site`, it is one of several (`sites`). With `kube`, a version of Kubernetes, the
+        lab has a cluster of its own, whose API is the lab's, and
+        whose pods have the network `cni`.
         """
         folder = folder.absolute()
         checks.root(os.geteuid())
         checks.programs(ovn, roots or {})
+        checks.kubernetes(kube, nodes, ovn=ovn if cni == "netloom" else 1)
         cluster = clusters.endpoint(kubeconfig) if kubeconfig is not None else ""
         wanted = State(
             nodes=nodes,
@@ -86,6 +93,8 @@ class Lab:
             cluster=cluster,
             roots=dict(roots or {}),
             site=site,
+            kube=kube,
+            cni=cni,
         )
         checks.places(Layout(folder, wanted))
         with alone(folder) as earlier:
@@ -120,9 +129,15 @@ class Lab:
         return ["ip", "netns", "exec", self.netns(place), *argv]
 
     def environment(self, place: str) -> dict[str, str]:
-        """Return the environment for commands on a node, in which the tools of OVS and OVN find its daemons."""
+        """Return the environment for commands on a node: the tools of OVS, OVN and containerd find its daemons.
+
+        With a Kubernetes cluster, its kubectl is in the path.
+        """
         marks = {MARK: self.layout.id, MARK_NAME: ""}
-        return {**os.environ, **environment(self.layout, place), **marks}
+        found = {**os.environ, **environment(self.layout, place), **marks}
+        if self.layout.state.kube:
+            found["PATH"] = f"{Places(self.layout).programs}:{found.get('PATH', '')}"
+        return found
 
     def netns(self, place: str) -> str:
         """Return the network namespace of a place or a workload; `NotFound` names those that exist."""
@@ -169,15 +184,19 @@ class Lab:
         names = {program.name for program in programs(self.layout) if program.place == node}
 
         def running() -> list[processes.LabProcess]:
-            return [found for found in processes.of_lab(self.layout.id, ()) if found.name in names]
+            own = [found for found in processes.of_lab(self.layout.id, ()) if found.name in names]
+            return [*own, *cgroups.processes(self.layout.id, node)]
 
         processes.end(running, gently=lambda _: False)
+        ending.power_off(self.layout.id, self.layout.folder, node)
 
     def on(self, node: str, *, timeout: float = UP_SECONDS) -> None:
         """Power a host on again and return when it is Ready."""
         self._host(node)
         began = datetime.now(UTC)
         wiring.set_cables(self.layout, node, connected=True)
+        if self.layout.state.kube:
+            cgroups.make(self.layout.id, node)
         (self.layout.off / node).unlink(missing_ok=True)
         if not self.layout.state.restart:
             raise Conflict("this lab does not restart processes: it was brought up with --no-restart")
@@ -280,6 +299,11 @@ def check_options(folder: Path, earlier: State | None, wanted: State) -> None:
         raise Conflict(
             f"the lab in {folder} was made {'with' if earlier.cluster else 'without'} --kubeconfig: run {again} first"
         )
+    if bool(earlier.kube) != bool(wanted.kube):
+        raise Conflict(
+            f"the lab in {folder} was created {'with' if earlier.kube else 'without'} --kube: use the same options, or "
+            f"run `netloom lab down --delete --data {folder}` first"
+        )
     if earlier.ovn != wanted.ovn:
         raise Conflict(
             f"the lab in {folder} was created with --ovn {earlier.ovn or 'none'}: use the same option, or run "
@@ -349,7 +373,9 @@ def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Sa
     databases.make(layout)
     if layout.secure:
         pki.prepare(layout, now=datetime.now(UTC))
-    if kubeconfig is not None:
+    if layout.state.kube:
+        preparing.prepare(layout, now=datetime.now(UTC))
+    elif kubeconfig is not None:
         clusters.write_credentials(layout, kubeconfig, agents)
     elif layout.has_api:
         _credentials(layout)

@@ -7,6 +7,7 @@
                                    `physnet1` with --outside
     nl-ID-nK                       br-phys: `uplink` and 172.31.0.K/16; br-int; br-ex: `ex0` with --outside;
                                    `mgmt0` 172.30.0.K/16, for ovn-controller's connection to the southbound
+    nl-ID-kube                     with --kube: the control plane of Kubernetes; see kube/places.py
     nl-ID-outside                  `eth0` on physnet1, 192.0.2.1/24 and 2001:db8::1/64; the world on its loopback
     nl-ID-router                   with --sites: the router between the sites, `siteK` with 172.31.K.254/24. Each site
                                    is a lab of its own, with the underlay 172.31.K.0/24 and an id of its own
@@ -28,6 +29,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from netloom.lab import state as states
+from netloom.lab.kube.places import PLACE as KUBE
 from netloom.lab.state import State
 
 UNDERLAY_NET = int(IPv4Address("172.31.0.0"))
@@ -53,6 +55,8 @@ PHYSICAL_NETWORK = "physnet1"
 OUTSIDE_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
 WORLD_ADDRESSES = ("198.51.100.1/32", "2001:db8:ffff::1/128")
 """The addresses behind the outside router: targets beyond the next hop."""
+KUBE_HOST = 256 + 1
+"""The host part of the underlay address of Kubernetes' control plane: after those of all nodes."""
 MARK = "NETLOOM_LAB"
 """The environment variable with the lab's id, set in every process of a lab."""
 MARK_NAME = "NETLOOM_LAB_PROCESS"
@@ -68,7 +72,7 @@ class Layout:
         self.prefix = prefix(self.id)
         self.url = f"https://127.0.0.1:{state.port}"
         """The URL of the API, here and on every node."""
-        self.kubeconfig = folder / "admin.kubeconfig"
+        self.kubeconfig = folder / ("kube.kubeconfig" if state.kube else "admin.kubeconfig")
         self.controller_kubeconfig = folder / "controller.kubeconfig"
         """For a lab without its own API."""
         self.ovn = folder / "ovn"
@@ -89,6 +93,16 @@ class Layout:
         return ROUTER if self.state.sites else "n1"
 
     @property
+    def on_cluster(self) -> bool:
+        """Whether the API is that of a Kubernetes cluster, the lab's own or another."""
+        return bool(self.state.cluster or self.state.kube)
+
+    @property
+    def kube_ip(self) -> str:
+        """The underlay address of Kubernetes' control plane."""
+        return str(IPv4Address(UNDERLAY_NET + KUBE_HOST))
+
+    @property
     def has_api(self) -> bool:
         """Whether there is a control plane: between sites, only that of a reflector."""
         return not self.state.sites or self.state.reflector == "netloom"
@@ -104,8 +118,9 @@ class Layout:
         if self.state.sites:
             return [ROUTER]
         central = self.centrals if self.state.ovn else []
+        kube = [KUBE] if self.state.kube else []
         outside = ["outside"] if self.state.outside else []
-        return ["underlay", *central, *outside, *self.nodes]
+        return ["underlay", *central, *kube, *outside, *self.nodes]
 
     @property
     def secure(self) -> bool:

@@ -27,6 +27,8 @@ LABS = Path("/run/netloom/labs")
 """One link per lab that may have processes or namespaces: its name is the lab's id, its target the folder."""
 
 Phase = Literal["starting", "up", "down"]
+Cni = Literal["bridge", "netloom"]
+"""`netloom`: this project's; `bridge`: the reference plugin alone, to compare with or to look for errors elsewhere."""
 Reflector = Literal["none", "netloom", "frr"]
 
 
@@ -49,6 +51,10 @@ class State(Struct, frozen=True, kw_only=True):
     outside: bool = False
     cluster: str = ""
     """The API endpoint of a Kubernetes cluster that the lab uses, as HOST:PORT; "": the lab has its own API."""
+    kube: str = ""
+    """The version of the lab's own Kubernetes cluster; "": it has none."""
+    cni: Cni = "bridge"
+    """The network of that cluster's pods."""
     roots: dict[str, str] = {}
     """Node, or `central` -> the folder from which its OVS and OVN run by chroot; default: this machine's own."""
     mountpoints: tuple[str, ...] = ()

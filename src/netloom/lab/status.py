@@ -18,6 +18,8 @@ from netloom.errors import NetloomError
 from netloom.lab import state, waiting
 from netloom.lab.daemons import databases, processes
 from netloom.lab.daemons.programs import programs
+from netloom.lab.kube import observing
+from netloom.lab.kube.places import PLACE as KUBE
 from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, ROUTER, Layout, router_ip
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.store.kube import kubeconfig
@@ -52,13 +54,15 @@ class PlaceStatus(Struct, frozen=True, kw_only=True):
     """Whether it is powered off."""
     ready: bool | None = None
     """Whether a node is Ready; None for other places."""
+    kube_ready: bool | None = None
+    """Whether a node is Ready in the lab's Kubernetes; None without one, and for other places."""
     attachments: int = 0
     processes: tuple[ProcessStatus, ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether everything here is running and ready."""
-        return self.ready is not False and all(one.pid and one.ready for one in self.processes)
+        return False not in (self.ready, self.kube_ready) and all(one.pid and one.ready for one in self.processes)
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -84,6 +88,7 @@ def observe(folder: Path) -> Status:
     layout = Layout(folder.absolute(), state.load(folder.absolute()))
     running = layout.state.phase != "down"
     ready, attachments = asyncio.run(_ask(layout)) if running and layout.nodes else (set[str](), Counter[str]())
+    in_kube = observing.ready_nodes(layout.kubeconfig) if running and layout.state.kube else set[str]()
     again = _restarts(layout)
     found = {program.name: _process(layout, program.name, again) for program in programs(layout)}
     central = [found[name] for name in ("serve", "controller") if name in found]
@@ -102,6 +107,9 @@ def observe(folder: Path) -> Status:
                 version=_version(layout, place),
                 off=layout.is_off(place),
                 ready=place in ready and not layout.is_off(place) if place in layout.nodes else None,
+                kube_ready=place in in_kube and not layout.is_off(place)
+                if layout.state.kube and place in layout.nodes
+                else None,
                 attachments=attachments[place],
                 processes=tuple(own),
             )
@@ -146,6 +154,7 @@ def _headline(place: PlaceStatus) -> str:
     words = [place.about, place.version]
     if place.ready is not None:
         words += ["OFF" if place.off else "Ready" if place.ready else "NOT READY"]
+        words += ["NOT READY in Kubernetes"] if place.kube_ready is False and not place.off else []
         words += [f"{place.attachments} attachment{'s' * (place.attachments != 1)}"] if place.attachments else []
     return f"{place.name}  {', '.join(word for word in words if word)}".rstrip()
 
@@ -191,6 +200,8 @@ def _restarts(layout: Layout) -> Counter[str]:
 def _about(layout: Layout, place: str) -> str:
     if place in layout.nodes:
         return layout.underlay_ip(place)
+    if place == KUBE:
+        return f"{layout.kube_ip}, Kubernetes {layout.state.kube}"
     if place == ROUTER:
         return ", ".join(map(router_ip, range(1, layout.state.sites + 1)))
     if place == "outside":
@@ -201,7 +212,7 @@ def _about(layout: Layout, place: str) -> str:
 
 
 def _version(layout: Layout, place: str) -> str:
-    if place in ("underlay", "outside", ROUTER):
+    if place in ("underlay", "outside", ROUTER, KUBE):
         return ""
     return f"{'OVN' if place in layout.centrals else 'OVS'} {databases.version(layout, place)}"
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from netloom.errors import NetloomError, TimedOut
 from netloom.lab.daemons.processes import is_of, read_pid
 from netloom.lab.daemons.programs import programs
+from netloom.lab.kube import observing
+from netloom.lab.kube import programs as kube
 from netloom.lab.layout import Layout
 from netloom.model.registry import NODE
 from netloom.store.kube import kubeconfig
@@ -41,11 +43,17 @@ def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[
         _until_ready(layout, [name for name in names if name.startswith(("ovn-n", "ovn-sb"))], deadline)
     say("switches")
     _until_ready(layout, [name for name in names if name.startswith(("ovs", "ovn-controller"))], deadline)
+    if layout.state.kube:
+        say(f"Kubernetes {layout.state.kube}")
+        _until_ready(layout, ["etcd", kube.API], deadline)
     say(f"control plane at {layout.url}")
     asyncio.run(_until_nodes(layout, layout.nodes, began=began, deadline=deadline, say=say))
     if layout.state.ovn:
         _until_chassis(layout, deadline)
     _until_ready(layout, names, deadline)
+    _until_kube(layout, layout.nodes, began=began, deadline=deadline)
+    if layout.state.kube:
+        say("every node is Ready in Kubernetes")
 
 
 def _until_ready(layout: Layout, names: list[str], deadline: float) -> None:
@@ -66,10 +74,22 @@ def _until_chassis(layout: Layout, deadline: float) -> None:
         time.sleep(ASK_SECONDS)
 
 
+def _until_kube(layout: Layout, nodes: list[str], *, began: datetime, deadline: float) -> None:
+    """Wait until nodes are Ready in the lab's Kubernetes, if it has one."""
+    while layout.state.kube:
+        ready = observing.ready_nodes(layout.kubeconfig, since=began)
+        missing = [f"kubelet-{node}" for node in nodes if node not in ready]
+        if not missing:
+            return
+        _check(layout, missing, deadline)
+        time.sleep(2 * ASK_SECONDS)
+
+
 def until_on(layout: Layout, node: str, *, began: datetime, deadline: float) -> None:
     """Return when a host that was powered on is Ready."""
     _until_ready(layout, [program.name for program in programs(layout) if program.place == node], deadline)
     asyncio.run(_until_nodes(layout, [node], began=began, deadline=deadline, say=lambda text: None))
+    _until_kube(layout, [node], began=began, deadline=deadline)
 
 
 async def _until_nodes(

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from netloom.errors import Internal
 from netloom.lab.daemons.entering import NETNS
+from netloom.lab.kube.places import PLACE as KUBE
+from netloom.lab.kube.places import pod_cidrs
 from netloom.lab.layout import (
     CENTRAL_BITS,
     MANAGEMENT_BITS,
@@ -33,7 +35,7 @@ def build(layout: Layout) -> None:
     for place in layout.places:
         _batch(layout.netns(place), _inside(layout, place))
         _no_offload(layout.netns(place), _devices(layout, place))
-    for place in ("outside", ROUTER):
+    for place in ("outside", ROUTER, *(layout.nodes if layout.state.kube else ())):
         if place in layout.places:
             _forward(layout.netns(place))
     if layout.state.site:
@@ -113,6 +115,8 @@ def run(argv: Sequence[str], *, stdin: str = "") -> str:
 def _underlay(layout: Layout) -> Iterable[str]:
     """Yield the commands, in the underlay's namespace, that make the bridges and the cables to all other places."""
     cables = [("underlay", node, "uplink", node) for node in layout.nodes]
+    if layout.state.kube:
+        cables.append(("underlay", KUBE, "eth0", KUBE))
     if layout.state.outside:
         cables += [(PHYSICAL_NETWORK, f"{node}-ex", "ex0", node) for node in layout.nodes]
         cables += [(PHYSICAL_NETWORK, "outside", "eth0", "outside")]
@@ -143,6 +147,11 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
         yield f"address add {layout.management_ip(place)}/{MANAGEMENT_BITS} dev mgmt0"
     if layout.secure and layout.state.ovn > 1 and place in layout.centrals:
         yield from _central_network(layout, place)
+    if place == KUBE:
+        yield "link set dev eth0 addrgenmode none up"
+        yield f"address add {layout.kube_ip}/{layout.underlay_bits} dev eth0"
+        for node in layout.nodes:
+            yield f"route add {pod_cidrs(node)[0]} via {layout.underlay_ip(node)}"
     if place == "outside":
         yield "link set dev eth0 up"
         for address in OUTSIDE_ADDRESSES:
@@ -168,7 +177,7 @@ def _central_network(layout: Layout, place: str) -> Iterable[str]:
 def _cables(layout: Layout, place: str) -> list[str]:
     if place in layout.nodes:
         return ["uplink", *(["ex0"] if layout.state.outside else [])]
-    return ["eth0"] if place == "outside" else []
+    return ["eth0"] if place in ("outside", KUBE) else []
 
 
 def _devices(layout: Layout, place: str) -> list[str]:
@@ -176,7 +185,8 @@ def _devices(layout: Layout, place: str) -> list[str]:
     if place != "underlay":
         return _cables(layout, place)
     outside = [*(f"{node}-ex" for node in layout.nodes), "outside", PHYSICAL_NETWORK] if layout.state.outside else []
-    return [*layout.nodes, "underlay", *outside]
+    kube = [KUBE] if layout.state.kube else []
+    return [*layout.nodes, "underlay", *kube, *outside]
 
 
 def _no_offload(netns: str, devices: Iterable[str]) -> None:

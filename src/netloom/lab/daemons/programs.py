@@ -8,8 +8,11 @@ import sys
 from ipaddress import IPv4Address
 
 import msgspec
-from msgspec import Struct
 
+from netloom.lab.daemons.program import Program
+from netloom.lab.kube import network
+from netloom.lab.kube import programs as kube
+from netloom.lab.kube.places import Places
 from netloom.lab.layout import (
     NORTHBOUND_PORT,
     PHYSICAL_NETWORK,
@@ -35,26 +38,6 @@ BFD = {"bfd-min-rx": 300, "bfd-min-tx": 300, "bfd-mult": 4}
 """How nodes monitor each other over the tunnels: milliseconds, and the detection multiplier."""
 
 
-class Program(Struct, frozen=True, kw_only=True):
-    """One process of a lab."""
-
-    name: str
-    argv: tuple[str, ...]
-    place: str = ""
-    """The namespace it runs in; "": the machine's own."""
-    root: str = ""
-    """The folder it is run from by chroot; "": the machine's own."""
-    environment: dict[str, str] = {}
-    needs: tuple[str, ...] = ()
-    """The processes that must be ready before it is started the first time."""
-    socket: str = ""
-    """It is ready when this accepts connections: a path, or HOST:PORT in the machine's own namespace."""
-    after: tuple[tuple[str, ...], ...] = ()
-    """Commands to run, in the machine's own namespace, each time it was started."""
-    ours: bool = False
-    """It is a Netloom program, which ends gracefully on SIGTERM."""
-
-
 GRANTS = (
     *("--netns-folders", "*=/run/netns"),
     *("--internal-routes", "*=0.0.0.0/0,*=::/0"),
@@ -74,22 +57,24 @@ def programs(layout: Layout) -> list[Program]:
     numbers = range(1, layout.state.ovn + 1)
     servers = [_database(layout, database, number) for database in ("nb", "sb") for number in numbers]
     northds = [_northd(layout, number) for number in numbers]
-    return [_control_plane(layout), *servers, *northds, *nodes, *_keeper(layout)]
+    return [_control_plane(layout), *kube.programs(layout), *servers, *northds, *nodes, *_keeper(layout)]
 
 
 def environment(layout: Layout, place: str) -> dict[str, str]:
     """Return the environment in which the tools of OVS and OVN find the daemons of a place."""
     own = layout.node(place) if place in layout.nodes else layout.ovn
     found = {"OVS_RUNDIR": str(own), "OVN_RUNDIR": str(own), "KUBECONFIG": str(layout.kubeconfig)}
+    if layout.state.kube:
+        found |= kube.environment(layout, place)
     if layout.state.ovn:
         found |= {"OVN_NB_DB": layout.remotes("nb"), "OVN_SB_DB": layout.remotes("sb")}
     return found
 
 
 def _control_plane(layout: Layout) -> Program:
-    name = "controller" if layout.state.cluster else "serve"
-    listen = "" if layout.state.cluster else f"127.0.0.1:{layout.state.port}"
-    if layout.state.cluster:
+    name = "controller" if layout.on_cluster else "serve"
+    listen = "" if layout.on_cluster else f"127.0.0.1:{layout.state.port}"
+    if layout.on_cluster:
         argv = [*NETLOOM, name, "--kubeconfig", str(layout.controller_kubeconfig)]
     else:
         argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", listen]
@@ -99,7 +84,14 @@ def _control_plane(layout: Layout) -> Program:
         own = Files.of_central(layout, "netloom")
         argv += ["--ovn-key", str(own.key), "--ovn-cert", str(own.certificate), "--ovn-ca", str(own.ca)]
     argv += ["--provider-grants", "*=*"]
-    return Program(name=name, argv=tuple(argv), socket=listen, ours=True)
+    if layout.state.kube:
+        argv += network.controller_flags(Places(layout))
+    return Program(name=name, argv=tuple(argv), needs=_api(layout), socket=listen, ours=True)
+
+
+def _api(layout: Layout) -> tuple[str, ...]:
+    """Return the process that must be ready before a client of the API is started: it serves Netloom's kinds then."""
+    return (kube.API,) if layout.state.kube else ()
 
 
 def _reflector(layout: Layout) -> list[Program]:
@@ -228,7 +220,13 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     argv += [*GRANTS, "--sandbox-state", str(layout.sandbox_state(node))]
-    return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
+    after: tuple[tuple[str, ...], ...] = ()
+    if layout.state.kube:
+        argv += network.agent_flags(Places(layout), node)
+        after = network.install_commands(Places(layout), node, NETLOOM)
+    return Program(
+        name=f"agent-{node}", argv=tuple(argv), place=node, needs=(*needs, *_api(layout)), after=after, ours=True
+    )
 
 
 def _configure(layout: Layout, node: str) -> tuple[str, ...]:

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from netloom.errors import Conflict
 from netloom.lab import clusters, state
-from netloom.lab.daemons import relay
+from netloom.lab.daemons import health, relay
 from netloom.lab.daemons.entering import entered
 from netloom.lab.daemons.processes import is_of, read_pid
-from netloom.lab.daemons.programs import Program, programs
+from netloom.lab.daemons.program import Program
+from netloom.lab.daemons.programs import programs
 from netloom.lab.layout import MARK, MARK_NAME, NODES_PORT, NORTHBOUND_PORT, Layout
 from netloom.run import files
 
@@ -47,14 +48,15 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep all processes running, for ever."""
-        port, cluster = self._layout.state.port, self._layout.state.cluster
+        port = self._layout.state.port
         listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.clients]
-        if cluster:
+        if self._layout.on_cluster:
             listeners.append(relay.listen("", port))
-        where = clusters.target(cluster) if cluster else ("127.0.0.1", port)
+        host, target, place = clusters.api(self._layout)
+        netns = self._layout.netns(place) if place else ""
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
-                group.create_task(relay.serve(listener, *where))
+                group.create_task(relay.serve(listener, host, target, netns=netns))
             for listener, place, address, port in self._databases():
                 group.create_task(relay.serve(listener, address, port, netns=self._layout.netns(place)))
             for program in self._programs:
@@ -105,6 +107,9 @@ class Supervisor:
         # Sockets and commands of other programs send no notification, so this polls until it is cancelled.
         while program.socket and not _answers(program.socket):  # noqa: ASYNC110  # as above
             await asyncio.sleep(ASK_SECONDS)
+        netns = self._layout.netns(program.place) if program.place else ""
+        while program.health and not await asyncio.to_thread(health.answers, program.health, netns):  # noqa: ASYNC110
+            await asyncio.sleep(5 * ASK_SECONDS)
         for command in program.after:
             while not await self._succeeds(program, command):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(10 * ASK_SECONDS)

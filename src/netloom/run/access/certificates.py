@@ -37,6 +37,12 @@ def new_key() -> bytes:
     )
 
 
+def public_key(key: bytes) -> bytes:
+    """Return the public part of a private key as PEM."""
+    public = _private(key).public_key()
+    return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
 def make_ca(key: bytes, *, name: str, now: datetime) -> bytes:
     """Return a self-signed CA certificate for `key`."""
     private = _private(key)

@@ -1,7 +1,7 @@
 """CAs and certificates that are kept in files: created when they are missing, and again a month before they expire."""
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -29,9 +29,9 @@ def peer(ca: Pair, name: str, hosts: Collection[str], now: datetime) -> Callable
     return lambda key: certificates.make_peer(ca, key, name=name, hosts=hosts, now=now)
 
 
-def client(ca: Pair, name: str, now: datetime) -> Callable[[bytes], bytes]:
+def client(ca: Pair, name: str, now: datetime, *, groups: Sequence[str] = ()) -> Callable[[bytes], bytes]:
     """Return what makes the certificate of a client."""
-    return lambda key: certificates.make_client(ca, key, name=name, groups=[], now=now)
+    return lambda key: certificates.make_client(ca, key, name=name, groups=groups, now=now)
 
 
 def keep(

@@ -1,0 +1,28 @@
+"""The objects that a lab's cluster gets from the lab: Netloom's kinds, roles and policies, and the Nodes.
+
+The Nodes are made ahead of their kubelets, with the addresses of their pods: so these, and the routes of the control
+plane to them, follow from the number of the node.
+"""
+
+import json
+
+from netloom.lab.kube.places import Places, pod_cidrs
+from netloom.model.document import Document
+from netloom.model.schemas.crds import crds
+from netloom.run import files
+from netloom.run.cluster import manifests, node_policies
+
+
+def prepare(places: Places) -> None:
+    """Write the objects, as files for kubectl."""
+    nodes = places.layout.nodes
+    netloom = [*manifests.common(nodes), *node_policies.objects(), *node_policies.events(), *manifests.pod_network()]
+    made = {places.crds: crds(), places.objects: netloom, places.nodes: [_node(name) for name in nodes]}
+    for path, items in made.items():
+        files.write_whole(path, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode())
+
+
+def _node(name: str) -> Document:
+    cidrs = list(pod_cidrs(name))
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}  # fmt: skip
