@@ -12,6 +12,7 @@ from pathlib import Path
 
 from netloom.lab.kube import binaries
 from netloom.lab.kube.places import POD_CIDRS, SERVICE_CIDRS, Places, pod_cidrs
+from netloom.plan.kube import names
 from netloom.run import files
 
 _BRIDGE = "10-bridge.conflist"
@@ -35,7 +36,9 @@ def install(places: Places, node: str) -> None:
 
 def agent_flags(places: Places, node: str) -> list[str]:
     """Return what a node's agent is told about pods."""
-    return ["--cni", places.cni_socket(node)] if places.layout.state.cni == "netloom" else []
+    if places.layout.state.cni != "netloom":
+        return []
+    return ["--cni", places.cni_socket(node), "--kube-namespace", names.NAMESPACE]
 
 
 def controller_flags(places: Places) -> list[str]:
