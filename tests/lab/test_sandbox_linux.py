@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ SPEC: dict[str, Any] = {
     "topology": TOPOLOGY,
     "links": [{"host": "desk", "network": "office", "rate": "10mbit"}],
 }
+ROUNDS = int(os.environ.get("NETLOOM_TEST_KILLS", "1"))
 UNREACHABLE = {"home", "vault"}
 
 
@@ -185,16 +187,22 @@ def test_a_node_refuses_namespaces_that_it_does_not_grant_and_tells_which(plain:
         made.delete("hostdocument/odd")
 
 
+@pytest.mark.timeout(180 + 60 * ROUNDS)
 def test_whatever_is_killed_a_sandbox_is_deployed_whole_and_removed_without_a_trace(plain: Lab) -> None:
-    random = Random(3)
-    made = LinuxRange(World(plain, "linux-killed"), f"r{plain.layout.id}k")
+    random = Random(ROUNDS)
+    for number in range(ROUNDS):
+        _deploy_and_remove(LinuxRange(World(plain, "linux-killed"), f"r{plain.layout.id}k{number}"), random)
+
+
+def _deploy_and_remove(made: LinuxRange, random: Random) -> None:
+    lab = made.world.lab
     # The controller places the hosts, on all nodes.
     made.put(TOPOLOGY, placement={})
-    _kill(plain, random)
+    _kill(lab, random)
     made.ready()
     made.reaches_as_declared()
     made.world.cli("delete", f"sandbox/{made.name}", "--no-wait")
-    _kill(plain, random)
+    _kill(lab, random)
     wait_until(made.world.is_answered, what="the API server")
     wait_until(lambda: made.name not in made.world.cli("get", "sandboxes").out, what="the Sandbox to go")
     made.gone()
