@@ -77,7 +77,7 @@ def test_system_packages_is_silent_when_nothing_is_missing() -> None:
 def test_system_packages_refuses_a_group_it_does_not_know() -> None:
     ended = _run(TOOLS / "system-packages", "rest")
     assert ended.returncode == 2
-    assert "no group 'rest': use base, lab, test, versions, bench or vm" in ended.stderr
+    assert "no group 'rest': use base, lab, kube, test, versions, bench or vm" in ended.stderr
 
 
 def test_a_kubernetes_version_without_a_pinned_module_is_refused() -> None:

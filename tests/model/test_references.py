@@ -27,6 +27,8 @@ NO_REFERENCES = {
     ("RemoteVTEP", "spec.evpnNetwork"),
     ("RemoteVTEP", "spec.network"),
     ("RemoteVTEP", "spec.node"),
+    # Where an endpoint was: one on a Node that is gone gets no connections of that Node.
+    ("LoadBalancer", "spec.endpoints[*].node"),
     # Deleting a Node that is gone for good is how its HostDocuments end.
     ("HostDocument", "spec.node"),
     # An attachment has state outside: its deletion waits, and is not refused.
