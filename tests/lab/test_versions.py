@@ -39,7 +39,7 @@ NODES = ("n1", "n2", "n3")
 WHOLE = sorted(
     path.name for path in HERE.glob("test_*.py")
     if path.name not in ("test_versions.py", "test_ending.py", "test_input.py", "test_churn.py",
-                         "test_vxlan.py", "test_hooks.py", "test_kubernetes.py",
+                         "test_vxlan.py", "test_hooks.py", "test_kubernetes.py", "test_kube.py", "test_kube_network.py",
                          "test_several_sites.py", "test_three_sites.py")
 )  # fmt: skip
 """All tests that use the shared lab."""
