@@ -35,8 +35,15 @@ def listen(netns: str, port: int) -> socket.socket:
 async def serve(listener: socket.socket, host: str, port: int, *, netns: str = "") -> None:
     """Forward every connection to a server, which may be in a namespace, until cancelled."""
 
+    carrying: set[asyncio.Task[None] | None] = set()
+
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _carry(reader, writer, host, port, netns)
+        # asyncio itself refers to the task of a connection only until the client is gone.
+        carrying.add(task := asyncio.current_task())
+        try:
+            await _carry(reader, writer, host, port, netns)
+        finally:
+            carrying.discard(task)
 
     server = await asyncio.start_server(carry, sock=listener)
     async with server:

@@ -7,7 +7,9 @@ plane to them, follow from the number of the node.
 import json
 
 from netloom.lab.kube.places import Places, pod_cidrs
+from netloom.lab.layout import Layout
 from netloom.model.document import Document
+from netloom.model.registry import GROUP, NODE, VERSION
 from netloom.model.schemas.crds import crds
 from netloom.run import files
 from netloom.run.cluster import manifests, node_policies
@@ -18,8 +20,16 @@ def prepare(places: Places) -> None:
     nodes = places.layout.nodes
     netloom = [*manifests.common(nodes), *node_policies.objects(), *node_policies.events(), *manifests.pod_network()]
     made = {places.crds: crds(), places.objects: netloom, places.nodes: [_node(name) for name in nodes]}
+    made[places.probe] = [_agents_node(places.layout, nodes[0])]
     for path, items in made.items():
         files.write_whole(path, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode())
+
+
+def _agents_node(layout: Layout, name: str) -> Document:
+    """Return the object that an agent makes of its node."""
+    return manifests.manifest(f"{GROUP}/{VERSION}", NODE.name, name) | {
+        "spec": {"underlayIP": layout.underlay_ip(name)}
+    }
 
 
 def _node(name: str) -> Document:

@@ -50,6 +50,7 @@ class Places:
         self.images = self.folder / "images"
         self.crds = self.folder / "crds.json"
         self.objects = self.folder / "objects.json"
+        self.probe = self.folder / "probe.json"
         self.nodes = self.folder / "nodes.json"
         self.url = f"https://{layout.kube_ip}:{PORT}"
         """The URL of the API for nodes and pods."""

@@ -8,8 +8,9 @@ volumes of its pods is a mount that both share, because containerd, outside, mus
 
 from typing import TYPE_CHECKING
 
+from netloom.front.api.auth.delegated import NODE_PREFIX, NODES
 from netloom.lab.daemons.program import Program
-from netloom.lab.kube import images, settings
+from netloom.lab.kube import images, network, settings
 from netloom.lab.kube.places import PLACE, POD_CIDRS, PORT, SERVICE_CIDRS, Places
 from netloom.model.registry import GROUP, KINDS
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 API = "kube-apiserver"
 _ETCD = "http://127.0.0.1:2379"
 _ETCD_PEERS = "http://127.0.0.1:2380"
-_ESTABLISH_SECONDS = "--timeout=30s"
 
 # $1: the kubelet's folder, $2: where it is mounted, $3: the lab's folder, $4: that with kernel settings; the rest is
 # the command. No value is interpolated into these texts.
@@ -36,6 +36,15 @@ _HIDDEN = (
     "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || exit; "
     'cd "$kernel" && for name in *; do mount --bind "$name" "/proc/sys/$(echo "$name" | tr . /)" || exit; done; '
     'cd / && exec "$@"'
+)
+
+# kube-apiserver looks for the kinds of an admission policy when the policy changes, and else twice a minute; until it
+# finds them, it refuses what the policy is about. When it starts, it reads policies before kinds. $0: an object that an
+# agent may create, $1: the options that say who it is; the rest is kubectl.
+_REFRESH = (
+    'who=$1; shift; "$@" annotate --overwrite validatingadmissionpolicies,validatingadmissionpolicybindings --all '
+    '"netloom.dev/refreshed=$(date +%s%N)" && sleep 0.2 '
+    '&& ! "$@" create --dry-run=server --validate=false $who "$0" 2>&1 | grep -q "failed to configure policy"'
 )
 
 
@@ -135,15 +144,15 @@ def _objects(places: Places) -> tuple[tuple[str, ...], ...]:
     kinds = ",".join(f"{kind.plural}.{GROUP}" for kind in KINDS if kind.group == GROUP)
     # `create` fails when there is one already: then it is enough that there are all.
     create = ("sh", "-c", '"$@" create "$0" || "$@" get "$0"', f"--filename={places.nodes}", *kubectl)
+    who = (f"--as={NODE_PREFIX}{places.layout.nodes[0]}", f"--as-group={NODES}")
+    refresh = ("sh", "-c", _REFRESH, f"--filename={places.probe}", " ".join(who), *kubectl)
     apply = (*kubectl, "apply", "--server-side", "--force-conflicts")
     return (
         (*apply, f"--filename={places.crds}"),
-        (*kubectl, "wait", "--for=condition=Established", "crd", "--all", _ESTABLISH_SECONDS),
-        # Discovery has them a little later. kube-apiserver looks for the kinds of an admission policy when it is
-        # created, and again only after half a minute, in which it refuses what the policy is about.
-        (*kubectl, "get", kinds, "--all-namespaces"),
+        (*kubectl, "get", kinds, "--all-namespaces"),  # Fails until all are served.
         (*apply, f"--filename={places.objects}"),
         create,
+        refresh,
     )
 
 
@@ -168,7 +177,7 @@ def _node(places: Places, node: str) -> list[Program]:
             str(places.programs / "kubelet"),
             *settings.kubelet_flags(places, node),
         ),
-        needs=(containerd.name, API),
+        needs=(containerd.name, API, *network.needs(places, node)),
         health="http://127.0.0.1:10248/healthz",
     )
     return [containerd, kubelet]
