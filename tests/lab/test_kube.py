@@ -129,34 +129,27 @@ def test_pods_survive_a_kill_of_their_containerd_and_kubelet(kube: Lab, kubectl:
 
 
 def test_a_node_that_is_powered_off_has_no_containers_and_restarts_them(kube: Lab, kubectl: Kubectl, web: str) -> None:
+    before = _restarts(kube, kubectl, "n2")
     kube.off("n2")
     assert cgroups.processes(kube.layout.id, "n2") == []
     assert ending.mounts(kube.layout.id, kube.layout.node("n2"), "n2") == []
     assert cgroups.processes(kube.layout.id, "n1"), "the other node's go on"
     kube.on("n2")
-    wait_until(
-        lambda: all(
-            one["restartCount"] and one["ready"]
-            for pod in _pods(kube, kubectl)
-            if pod["spec"]["nodeName"] == "n2"
-            for one in pod["status"]["containerStatuses"]
-        ),
-        what="the containers of n2 to be started again",
-        timeout=60,
-    )
+    _until_restarted(kube, kubectl, before, "n2")
 
 
 def test_a_lab_that_was_killed_leaves_nothing_and_comes_up_with_its_pods(
     kube: Lab, kubectl: Kubectl, web: str, machine: dict[str, object]
 ) -> None:
     folder = kube.layout.folder
+    before = _restarts(kube, kubectl, *NODES)
     for name in ("keeper", "supervisor", "containerd-n1", "kubelet-n2"):
         kube.kill(name)
     down(folder)
     assert labs.left_of(folder) == []
     assert _machine() == machine
     Lab.up(folder, nodes=2, kube=kube_support.CURRENT, cni="bridge")
-    _until_available(kube, kubectl)
+    _until_restarted(kube, kubectl, before, *NODES)
 
 
 def _machine() -> dict[str, object]:
@@ -173,6 +166,26 @@ def _get(lab: Lab, kubectl: Kubectl, *words: str) -> list[dict[str, Any]]:
 
 def _pods(lab: Lab, kubectl: Kubectl) -> list[dict[str, Any]]:
     return [pod for pod in _get(lab, kubectl, "pods") if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _restarts(lab: Lab, kubectl: Kubectl, *nodes: str) -> dict[str, int]:
+    """Return how often the container of each pod on some nodes was restarted; without those that are not ready."""
+    states = {
+        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]
+        for pod in _pods(lab, kubectl)
+        if pod["spec"]["nodeName"] in nodes and pod["status"].get("podIPs")
+    }
+    return {name: one["restartCount"] for name, one in states.items() if one["ready"]}
+
+
+def _until_restarted(lab: Lab, kubectl: Kubectl, before: dict[str, int], *nodes: str) -> None:
+    """Wait for pods to be ready once more: until their kubelet has looked, the API has what was true before."""
+
+    def restarted() -> bool:
+        now = _restarts(lab, kubectl, *nodes)
+        return now.keys() == before.keys() and all(now[name] > count for name, count in before.items())
+
+    wait_until(restarted, what=f"the containers of {' and '.join(nodes)} to be started again", timeout=90)
 
 
 def _until_available(lab: Lab, kubectl: Kubectl) -> None:
