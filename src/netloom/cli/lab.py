@@ -84,7 +84,7 @@ def lab() -> None:
 )
 @click.option(
     "--cni",
-    default="bridge",
+    default="netloom",
     show_default=True,
     type=click.Choice(["netloom", "bridge"]),
     help="With --kube: network of the pods. With bridge, the reference plugin, pods reach only pods on their host.",

@@ -66,7 +66,7 @@ class Lab:
         agents: Path | None = None,
         site: int = 0,
         kube: str = "",
-        cni: Cni = "bridge",
+        cni: Cni = "netloom",
         timeout: float = UP_SECONDS,
         say: Say = lambda text: None,
     ) -> "Lab":

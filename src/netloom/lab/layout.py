@@ -8,7 +8,8 @@
     nl-ID-nK                       br-phys: `uplink` and 172.31.0.K/16; br-int; br-ex: `ex0` with --outside;
                                    `mgmt0` 172.30.0.K/16, for ovn-controller's connection to the southbound
     nl-ID-kube                     with --kube: the control plane of Kubernetes; see kube/places.py
-    nl-ID-outside                  `eth0` on physnet1, 192.0.2.1/24 and 2001:db8::1/64; the world on its loopback
+    nl-ID-outside                  `eth0` on physnet1, 192.0.2.1/24 and 2001:db8::1/64; the world on its loopback.
+                                   With --kube nodes have addresses there, 192.0.2.(100+K) and 2001:db8::(100+K)
     nl-ID-router                   with --sites: the router between the sites, `siteK` with 172.31.K.254/24. Each site
                                    is a lab of its own, with the underlay 172.31.K.0/24 and an id of its own
 
@@ -25,7 +26,7 @@ Sockets are addressed through the lab's link under /run/netloom/labs, so that th
 kernel allows 107 characters, and a test's folder may have more.
 """
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_interface
 from pathlib import Path
 
 from netloom.lab import state as states
@@ -53,6 +54,8 @@ SOUTHBOUND_PORT = 16642
 """The southbound's port for programs of the central: without a role, on a network without nodes."""
 PHYSICAL_NETWORK = "physnet1"
 OUTSIDE_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
+OUTSIDE_NODES = 100
+"""The host part of the first node there less 1."""
 WORLD_ADDRESSES = ("198.51.100.1/32", "2001:db8:ffff::1/128")
 """The addresses behind the outside router: targets beyond the next hop."""
 KUBE_HOST = 256 + 1
@@ -156,6 +159,14 @@ class Layout:
     def underlay_ip(self, node: str) -> str:
         """Return a node's underlay address."""
         return _underlay_ip(self.state.site, int(node.removeprefix("n")))
+
+    def outside_ips(self, node: str) -> tuple[str, ...]:
+        """Return a node's addresses on the network of the outside, with prefix lengths, if it has any."""
+        if not (self.state.kube and self.state.outside):
+            return ()
+        number = OUTSIDE_NODES + int(node.removeprefix("n"))
+        found = (ip_interface(address) for address in OUTSIDE_ADDRESSES)
+        return tuple(f"{one.network.network_address + number}/{one.network.prefixlen}" for one in found)
 
     @property
     def underlay_bits(self) -> int:

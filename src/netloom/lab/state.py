@@ -53,7 +53,7 @@ class State(Struct, frozen=True, kw_only=True):
     """The API endpoint of a Kubernetes cluster that the lab uses, as HOST:PORT; "": the lab has its own API."""
     kube: str = ""
     """The version of the lab's own Kubernetes cluster; "": it has none."""
-    cni: Cni = "bridge"
+    cni: Cni = "netloom"
     """The network of that cluster's pods."""
     roots: dict[str, str] = {}
     """Node, or `central` -> the folder from which its OVS and OVN run by chroot; default: this machine's own."""

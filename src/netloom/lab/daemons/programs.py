@@ -15,6 +15,7 @@ from netloom.lab.kube import programs as kube
 from netloom.lab.kube.places import Places
 from netloom.lab.layout import (
     NORTHBOUND_PORT,
+    OUTSIDE_ADDRESSES,
     PHYSICAL_NETWORK,
     SOUTHBOUND_PORT,
     UNDERLAY_BITS,
@@ -262,6 +263,10 @@ def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
     ]
     for bridge in bridges(layout):
         commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
+    for address in layout.outside_ips(node):
+        commands.append((*ip, "address", "replace", address, "dev", "br-ex", *(("nodad",) if ":" in address else ())))
+    for router in OUTSIDE_ADDRESSES if layout.outside_ips(node) else ():
+        commands.append((*ip, "route", "replace", "default", "via", router.partition("/")[0], "dev", "br-ex"))
     if layout.state.site:
         every = f"{IPv4Address(UNDERLAY_NET)}/{UNDERLAY_BITS}"
         commands.append((*ip, "route", "replace", every, "via", router_ip(layout.state.site), "dev", "br-phys"))

@@ -11,7 +11,7 @@ NEWEST = "1.36.3"
 """The newest version that tools/kube builds."""
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 INSTALLED = {"etcd": "etcd-server", "containerd": "containerd", "ctr": "containerd", "runc": "runc"}
-INSTALLED |= {"busybox": "busybox-static", "findmnt": "util-linux", "mount": "mount"}
+INSTALLED |= {"nft": "nftables", "busybox": "busybox-static", "findmnt": "util-linux", "mount": "mount"}
 PLUGINS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 """Where distributions install the reference CNI plugins."""
 _PARTS = 3

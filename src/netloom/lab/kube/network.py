@@ -12,8 +12,8 @@ from pathlib import Path
 
 from netloom.lab.kube import binaries
 from netloom.lab.kube.places import POD_CIDRS, SERVICE_CIDRS, Places, pod_cidrs
-from netloom.plan.kube import names
 from netloom.run import files
+from netloom.run.cluster.manifests import POD_NAMESPACE
 
 _BRIDGE = "10-bridge.conflist"
 _SECONDS = "30"
@@ -38,15 +38,7 @@ def agent_flags(places: Places, node: str) -> list[str]:
     """Return what a node's agent is told about pods."""
     if places.layout.state.cni != "netloom":
         return []
-    return ["--cni", places.cni_socket(node), "--kube-namespace", names.NAMESPACE]
-
-
-def needs(places: Places, node: str) -> tuple[str, ...]:
-    """Return the processes that must be ready before a node's kubelet is started the first time.
-
-    A kubelet reports its node with its network some seconds sooner, when that is there from the beginning.
-    """
-    return (f"agent-{node}",) if places.layout.state.cni == "netloom" else ()
+    return ["--cni", places.cni_socket(node), "--kube-namespace", POD_NAMESPACE]
 
 
 def controller_flags(places: Places) -> list[str]:
