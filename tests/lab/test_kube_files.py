@@ -75,7 +75,7 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    _programs(tmp_path, ("etcd", "runc", "busybox", "findmnt", "mount"))
+    _programs(tmp_path, ("etcd", "runc", "busybox", "findmnt", "mount", "nft"))
     monkeypatch.setattr(binaries, "PLUGINS", (str(tmp_path / "plugins"),))
     with pytest.raises(NotFound, match=r"containerd, ctr, .* apt-get install containerd containernetworking-plugins$"):
         binaries.installed()

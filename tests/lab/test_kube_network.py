@@ -1,4 +1,4 @@
-"""A lab's Kubernetes cluster whose network is Netloom: pods, nodes, Services and policies, by real packets."""
+"""A lab with a Kubernetes cluster whose network is Netloom: real packets of pods, hosts and the outside."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from netloom.lab import Lab
-from netloom.lab.kube import binaries, images
+from netloom.lab.kube import images
 from tests.lab import labs
+from tests.run.serving import netloom
 from tests.support import kube as kube_support
 from tests.support.kubectl import Kubectl
 from tests.support.process import wait_until
@@ -16,163 +17,152 @@ from tests.support.process import wait_until
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.kube, pytest.mark.timeout(300)]
 
 NODES = ("n1", "n2")
-NODE_PORT = 30080
-SECONDS = "3"
-"""How long a request may take; one that is blocked takes as long."""
+WORLD = ("198.51.100.1", "2001:db8:ffff::1")
+FETCH = ("timeout", "5", "wget", "-qO-")
 
 
 @pytest.fixture(scope="module")
 def kube() -> Iterator[Lab]:
-    for program in binaries.BUILT:
-        kube_support.kube_program(program)
-    with labs.running(nodes=2, kube=kube_support.CURRENT, cni="netloom") as running:
+    """Two nodes, and an outside."""
+    with labs.running(nodes=2, kube=kube_support.CURRENT, outside=True) as running:
         yield running
         running.down()
         assert labs.left_of(running.layout.folder) == []
 
 
 @pytest.fixture(scope="module")
-def web(kube: Lab, kubectl: Kubectl) -> dict[str, dict[str, Any]]:
-    """A Service with a server on each node, and a client on n1; the pods by name."""
-    serve = ["sh", "-c", "mkdir -p /www; hostname > /www/index.html; exec httpd -f -p 80 -h /www"]
-    servers = [pod(f"web-{node}", node, serve, app="web") for node in NODES]
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web"},
-        "spec": {
-            "type": "NodePort",
-            "ipFamilyPolicy": "RequireDualStack",
-            "selector": {"app": "web"},
-            "ports": [{"port": 80, "nodePort": NODE_PORT}],
-        },
-    }
-    items = [*servers, pod("client", "n1", ["sleep", "100000"], app="client"), service]
-    account = ("get", "serviceaccount", "default")  # The controller manager makes it soon after the start.
+def pods(kube: Lab, kubectl: Kubectl) -> dict[str, dict[str, Any]]:
+    """Two web servers on each node, behind the Service `web` with a NodePort: name -> pod."""
+    labels = {"app": "web"}
+    serve = "hostname > /www/index.html; exec httpd -f -p 80 -h /www"
+    container = {"name": "web", "image": images.TOOLS, "command": ["sh", "-c", serve]}
+    pod: dict[str, Any] = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    made = [
+        _object("v1", "Service", spec={"type": "NodePort", "selector": labels, "ports": [{"port": 80}],
+                                       "ipFamilyPolicy": "RequireDualStack"}),
+        *(_object("apps/v1", "Deployment", name=f"web-{node}", spec={
+            "replicas": 2, "selector": {"matchLabels": labels | {"node": node}},
+            "template": {"metadata": {"labels": labels | {"node": node}},
+                         "spec": pod | {"nodeSelector": {"kubernetes.io/hostname": node}}},
+        }) for node in NODES),
+    ]  # fmt: skip
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    kubectl.run("apply", "-f", "-", stdin=text, kubeconfig=kube.kubeconfig)
+    for node in NODES:
+        kubectl.run("rollout", "status", f"deployment/web-{node}", "--timeout=90s", kubeconfig=kube.kubeconfig)
+    shown = kubectl.run("get", "pods", "-l", "app=web", "-o", "json", kubeconfig=kube.kubeconfig)
+    return {pod["metadata"]["name"]: pod for pod in json.loads(shown.out)["items"]}
+
+
+def test_every_pod_reaches_every_pod_at_both_addresses(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
+) -> None:
+    assert sorted(pod["spec"]["nodeName"] for pod in pods.values()) == ["n1", "n1", "n2", "n2"]
+    for one in pods:
+        for other, pod in pods.items():
+            for address in _addresses(pod):
+                assert _fetched(kube, kubectl, one, f"http://{address}/") == other
+
+
+def test_a_service_is_reached_from_pods_hosts_and_the_outside(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
+) -> None:
+    shown = kubectl.run("get", "service", "web", "-o", "json", kubeconfig=kube.kubeconfig)
+    spec = json.loads(shown.out)["spec"]
+    assert len(spec["clusterIPs"]) == 2
+    port = spec["ports"][0]["nodePort"]
+    for address in spec["clusterIPs"]:
+        url = f"http://{_bracketed(address)}/"
+        _until_fetched(kube, kubectl, next(iter(pods)), url, set(pods))
+        for node in NODES:
+            _until_answered(kube, node, url, set(pods))
+    for place, host in (("outside", "192.0.2.101"), ("outside", "[2001:db8::66]"), ("kube", "172.31.0.2")):
+        _until_answered(kube, place, f"http://{host}:{port}/", set(pods))
+
+
+def test_pods_reach_the_world_and_the_api(kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]) -> None:
+    for pod in pods:
+        for address in WORLD:
+            _until_done(kube, kubectl, pod, "ping", "-c", "1", "-W", "2", address)
+        _exec(kube, kubectl, pod, "sh", "-c", "timeout 5 nc 10.96.0.1 443 < /dev/null")
+
+
+def test_pods_are_reached_while_all_that_made_them_is_killed(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
+) -> None:
+    one, other = (next(name for name, pod in pods.items() if pod["spec"]["nodeName"] == node) for node in NODES)
+    for name in ("agent-n1", "controller", "containerd-n1", "kubelet-n1", "kube-scheduler"):
+        labs.killed_comes_back(kube, name)
+        _until_fetched(kube, kubectl, one, f"http://{_addresses(pods[other])[0]}/", {other})
+    kubectl.run("delete", "pod", one, kubeconfig=kube.kubeconfig)
+    kubectl.run("rollout", "status", "deployment/web-n1", "--timeout=90s", kubeconfig=kube.kubeconfig)
+    pod = pods.pop(one)
+    shown = kubectl.run("get", "pods", "-l", "app=web", "-o", "json", kubeconfig=kube.kubeconfig)
+    pods |= {found["metadata"]["name"]: found for found in json.loads(shown.out)["items"]}
+    assert pod["metadata"]["name"] not in pods
     wait_until(
-        lambda: not kubectl.run(*account, kubeconfig=kube.kubeconfig, check=False).rc, what="an account for pods"
+        lambda: netloom("doctor", kubeconfig=kube.kubeconfig, check=False).rc == 0, what="doctor to find nothing"
     )
-    kubectl.run(
-        "apply",
-        "-f",
-        "-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
-        kubeconfig=kube.kubeconfig,
-    )
-    kubectl.run("wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s", kubeconfig=kube.kubeconfig)
-    found = json.loads(kubectl.run("get", "pods", "-o", "json", kubeconfig=kube.kubeconfig).out)["items"]
-    return {one["metadata"]["name"]: one for one in found}
 
 
-def pod(name: str, node: str, command: list[str], **labels: str) -> dict[str, Any]:
-    container = {"name": "main", "image": images.TOOLS, "command": command}
-    spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+def _object(version: str, kind: str, *, spec: dict[str, Any], name: str = "web") -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def from_pod(kube: Lab, kubectl: Kubectl, address: str) -> str:
-    """Return what the client gets from an address, or nothing."""
-    fetch = ("timeout", SECONDS, "wget", "-qO-", f"http://{address}/")
-    return kubectl.run("exec", "client", "--", *fetch, kubeconfig=kube.kubeconfig, check=False).out.strip()
-
-
-def from_node(kube: Lab, node: str, address: str) -> str:
-    """Return what a node gets from an address, or nothing."""
-    argv = ["curl", "-s", "-g", "-m", SECONDS, f"http://{address}/"]
-    return str(kube.exec(node, argv, check=False).stdout).strip()
-
-
-def addresses(one: dict[str, Any]) -> list[str]:
-    found = [each["ip"] for each in one["status"].get("podIPs", ())] or one["spec"]["clusterIPs"]
-    return [f"[{ip}]" if ":" in ip else ip for ip in found]
-
-
-def service(kube: Lab, kubectl: Kubectl) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        kubectl.run("get", "service", "web", "-o", "json", kubeconfig=kube.kubeconfig).out
-    )
+def _addresses(pod: dict[str, Any]) -> list[str]:
+    found = [_bracketed(one["ip"]) for one in pod["status"]["podIPs"]]
+    assert len(found) == 2
     return found
 
 
-def test_pods_have_addresses_of_both_families_from_the_slice_of_their_node(web: dict[str, dict[str, Any]]) -> None:
-    for name, node in (("web-n1", 1), ("web-n2", 2)):
-        four, six = (one["ip"] for one in web[name]["status"]["podIPs"])
-        assert four.startswith(f"10.244.{node}.")
-        assert six.startswith(f"fd00:10:244:{node}::")
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
-def test_pods_and_nodes_reach_pods_on_every_node(kube: Lab, kubectl: Kubectl, web: dict[str, dict[str, Any]]) -> None:
-    for name in ("web-n1", "web-n2"):
-        for address in addresses(web[name]):
-            assert from_pod(kube, kubectl, address) == name
-            assert [from_node(kube, node, address) for node in NODES] == [name, name]
+def _exec(lab: Lab, kubectl: Kubectl, pod: str, *command: str) -> str:
+    return kubectl.run("exec", pod, "--", *command, kubeconfig=lab.kubeconfig).out
 
 
-def test_a_service_leads_to_its_pods_from_pods_nodes_and_outside(
-    kube: Lab, kubectl: Kubectl, web: dict[str, dict[str, Any]]
+def _until_done(lab: Lab, kubectl: Kubectl, pod: str, *command: str) -> None:
+    words = ("exec", pod, "--", *command)
+    wait_until(lambda: kubectl.run(*words, kubeconfig=lab.kubeconfig, check=False).rc == 0, what=" ".join(words))
+
+
+def _fetched(lab: Lab, kubectl: Kubectl, pod: str, url: str) -> str:
+    return _exec(lab, kubectl, pod, *FETCH, url).strip()
+
+
+def _until_fetched(lab: Lab, kubectl: Kubectl, pod: str, url: str, wanted: set[str]) -> None:
+    """Fetch from inside a pod until one of `wanted` answers: a kubelet that was killed knows its pods later."""
+
+    def fetched() -> bool:
+        answer = kubectl.run("exec", pod, "--", *FETCH, url, kubeconfig=lab.kubeconfig, check=False)
+        return answer.out.strip() in wanted
+
+    wait_until(fetched, what=f"{url} from {pod}")
+
+
+def _until_answered(lab: Lab, place: str, url: str, wanted: set[str]) -> None:
+    def answered() -> bool:
+        return lab.exec(place, ["curl", "-sg", "-m", "5", url], check=False).stdout.strip() in wanted
+
+    wait_until(answered, what=f"{url} from {place}")
+
+
+def test_a_policy_lets_in_whom_it_names_and_nodes_and_nobody_else(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
 ) -> None:
-    for address in addresses(service(kube, kubectl)):
-        wait_until(lambda: from_pod(kube, kubectl, address) in web, what=f"Service at {address}")  # noqa: B023
-        assert all(from_node(kube, node, address) in web for node in NODES)
-    for node in NODES:
-        port = f"{kube.underlay_ip(node)}:{NODE_PORT}"
-        assert all(from_node(kube, here, port) in web for here in NODES), "another node is outside for this one"
-
-
-def test_a_pod_reaches_the_underlay_of_another_node_with_the_address_of_its_own(
-    kube: Lab, kubectl: Kubectl, web: dict[str, dict[str, Any]]
-) -> None:
-    argv = ("ping", "-c", "2", "-w", "10", kube.underlay_ip("n2"))
-    assert "bytes from" in kubectl.run("exec", "client", "--", *argv, kubeconfig=kube.kubeconfig).out
-
-
-def test_a_policy_blocks_pods_that_it_does_not_allow_and_lets_probes_of_nodes_in(
-    kube: Lab, kubectl: Kubectl, web: dict[str, dict[str, Any]]
-) -> None:
-    (address, *_) = addresses(web["web-n2"])
+    one, other = (next(name for name, pod in pods.items() if pod["spec"]["nodeName"] == node) for node in NODES)
+    url = f"http://{_addresses(pods[other])[0]}/"
     allowed = {"from": [{"podSelector": {"matchLabels": {"role": "friend"}}}]}
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "web"},
-        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress"], "ingress": [allowed]},
-    }
-    kubectl.run("apply", "-f", "-", stdin=json.dumps(policy), kubeconfig=kube.kubeconfig)
+    spec = {"podSelector": {"matchLabels": {"node": "n2"}}, "policyTypes": ["Ingress"], "ingress": [allowed]}
+    text = json.dumps(_object("networking.k8s.io/v1", "NetworkPolicy", spec=spec))
+    fetch = ("exec", one, "--", *FETCH, url)
+    kubectl.run("apply", "-f", "-", stdin=text, kubeconfig=kube.kubeconfig)
     try:
-        wait_until(lambda: not from_pod(kube, kubectl, address), what="the policy to block")
-        assert from_node(kube, "n2", address) == "web-n2"
-        kubectl.run("label", "pod", "client", "role=friend", kubeconfig=kube.kubeconfig)
-        wait_until(lambda: from_pod(kube, kubectl, address) == "web-n2", what="the policy to allow a friend")
+        wait_until(lambda: kubectl.run(*fetch, kubeconfig=kube.kubeconfig, check=False).rc != 0, what="a blocked pod")
+        _until_answered(kube, "n2", url, {other})
+        kubectl.run("label", "pod", one, "role=friend", kubeconfig=kube.kubeconfig)
+        _until_fetched(kube, kubectl, one, url, {other})
     finally:
         kubectl.run("delete", "networkpolicy", "web", kubeconfig=kube.kubeconfig)
-
-
-def test_nothing_is_left_of_pods_that_are_deleted_while_agent_and_controller_are_killed(
-    kube: Lab, kubectl: Kubectl, web: dict[str, dict[str, Any]]
-) -> None:
-    names = [f"doomed-{number}" for number in range(4)]
-    items = [pod(name, "n2", ["sleep", "100000"]) for name in names]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    kubectl.run("apply", "-f", "-", stdin=text, kubeconfig=kube.kubeconfig)
-    for name in ("agent-n2", "controller"):
-        labs.killed_comes_back(kube, name)
-    wait = ("wait", "--for=condition=Ready", "pod", *names, "--timeout=90s")
-    kubectl.run(*wait, kubeconfig=kube.kubeconfig)
-    kubectl.run("delete", "pod", *names, "--wait=false", kubeconfig=kube.kubeconfig)
-    for name in ("agent-n2", "controller"):
-        labs.killed_comes_back(kube, name)
-
-    def left() -> list[str]:
-        found = kubectl.run("get", "networkattachments", "-n", "netloom-pods", "-o", "name", kubeconfig=kube.kubeconfig)
-        return [line for line in found.out.splitlines() if "doomed" in line]
-
-    wait_until(lambda: not left(), what="no attachment of a deleted pod")
-    wait_until(lambda: not _ports(kube), what="no port of a deleted pod")
-    (address, *_) = addresses(web["web-n2"])
-    assert from_pod(kube, kubectl, address) == "web-n2"
-
-
-def _ports(kube: Lab) -> list[str]:
-    """Return the interfaces on n2 that belong to deleted pods."""
-    shown = kube.exec("n2", ["ovs-vsctl", "--bare", "--columns=external_ids", "list", "Interface"]).stdout
-    return [line for line in str(shown).splitlines() if "doomed" in line]
