@@ -41,6 +41,14 @@ def agent_flags(places: Places, node: str) -> list[str]:
     return ["--cni", places.cni_socket(node), "--kube-namespace", POD_NAMESPACE]
 
 
+def needs(places: Places, node: str) -> tuple[str, ...]:
+    """Return the processes that must be ready before a node's kubelet is started the first time.
+
+    A kubelet reports its node with its network some seconds sooner, when that is there from the beginning.
+    """
+    return (f"agent-{node}",) if places.layout.state.cni == "netloom" else ()
+
+
 def controller_flags(places: Places) -> list[str]:
     """Return what the controller is told about the cluster."""
     if places.layout.state.cni != "netloom":
