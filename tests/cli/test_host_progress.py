@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from netloom.cli.sandbox.progress import HostProgress
+from netloom.cli.sandbox.ssh.progress import HostProgress
 from netloom.drivers.remote.protocol import Result
 
 

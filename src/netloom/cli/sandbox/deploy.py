@@ -12,7 +12,7 @@ from netloom.cli.objects.wait import Goal, until
 from netloom.cli.options import connected
 from netloom.cli.sandbox.containment import refuse_leaks
 from netloom.cli.sandbox.files import FILE, NAME, describing, sandbox_of, topology_of
-from netloom.cli.sandbox.over_ssh import applying_over_ssh, destroying_over_ssh
+from netloom.cli.sandbox.ssh.deploying import applying_over_ssh, destroying_over_ssh
 from netloom.cli.sandbox.stored import described
 from netloom.cli.tables import clean
 from netloom.client.lists import Scope

@@ -12,8 +12,8 @@ import click
 from netloom.cli.options import connectable, session
 from netloom.cli.sandbox import stored
 from netloom.cli.sandbox.files import FILE, is_over_ssh, read_or_fail
-from netloom.cli.sandbox.over_ssh import deployed, sandbox_over_ssh
-from netloom.cli.sandbox.remote_hosts import MOST_PARALLEL, NODE, OVER_SSH, SSH_CONFIG
+from netloom.cli.sandbox.ssh.deploying import deployed, sandbox_over_ssh
+from netloom.cli.sandbox.ssh.hosts import MOST_PARALLEL, NODE, OVER_SSH, SSH_CONFIG
 from netloom.client.session import Session
 from netloom.errors import NetloomError, NotFound
 from netloom.model.kinds.sandbox import Sandbox, Topology

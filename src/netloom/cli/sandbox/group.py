@@ -3,7 +3,6 @@
 import click
 
 from netloom.cli.sandbox.deploy import apply, destroy
-from netloom.cli.sandbox.deploy_ovn import deploy_ovn
 from netloom.cli.sandbox.documents import documents
 from netloom.cli.sandbox.execute import execute
 from netloom.cli.sandbox.fault import fault
@@ -11,6 +10,7 @@ from netloom.cli.sandbox.measure import measure
 from netloom.cli.sandbox.plan import plan
 from netloom.cli.sandbox.show import convert, show, validate
 from netloom.cli.sandbox.snapshot import restore, snapshot
+from netloom.cli.sandbox.ssh.deploy_ovn import deploy_ovn
 from netloom.cli.sandbox.verify import verify_command
 
 

@@ -17,8 +17,8 @@ from netloom.cli.options import OUTPUT, connectable
 from netloom.cli.sandbox import probing, stored
 from netloom.cli.sandbox.containment import verified_alone, without_faults
 from netloom.cli.sandbox.files import FILE, NAME, is_over_ssh, read_or_fail, sandbox_of, topology_of
-from netloom.cli.sandbox.over_ssh import deployed, sandbox_over_ssh
-from netloom.cli.sandbox.remote_hosts import NODE, OVER_SSH, PARALLEL, SSH_CONFIG
+from netloom.cli.sandbox.ssh.deploying import deployed, sandbox_over_ssh
+from netloom.cli.sandbox.ssh.hosts import NODE, OVER_SSH, PARALLEL, SSH_CONFIG
 from netloom.cli.tables import clean
 from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
@@ -153,7 +153,7 @@ def _offline(file: str | None, name: str, others: Sequence[str]) -> Report:
 def _over_ssh(
     file: str, name: str, access: str | None, nodes: Sequence[str], parallel: int, rounds: int, *, quiet: bool
 ) -> Report:
-    from netloom.cli.sandbox.verify_over_ssh import MARGIN, LivingSandbox  # only for hosts over SSH
+    from netloom.cli.sandbox.ssh.verifying import MARGIN, LivingSandbox  # only for hosts over SSH
 
     sandbox = sandbox_over_ssh(file, name, access)
     living = LivingSandbox(deployed(sandbox, access, nodes, parallel, MARGIN + rounds))

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from netloom.cli.durations import DURATION
-from netloom.cli.sandbox.remote_hosts import DRY_RUN, PARALLEL, Hosts, Reach, task
+from netloom.cli.sandbox.ssh.hosts import DRY_RUN, PARALLEL, Hosts, Reach, task
 from netloom.drivers.remote.hosts import Job
 from netloom.errors import BadRequest
 

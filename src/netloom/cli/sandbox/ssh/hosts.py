@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from netloom.cli.sandbox.files import valid
-from netloom.cli.sandbox.progress import HostProgress
+from netloom.cli.sandbox.ssh.progress import HostProgress
 from netloom.drivers.remote import protocol
 from netloom.drivers.remote.hosts import Fleet, Job, Run
 from netloom.drivers.remote.protocol import Result

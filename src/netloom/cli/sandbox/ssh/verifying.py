@@ -6,9 +6,9 @@ import msgspec
 from msgspec import structs
 
 from netloom.cli.sandbox.containment import without_faults
-from netloom.cli.sandbox.over_ssh import Deployed
 from netloom.cli.sandbox.probing import Pair
-from netloom.cli.sandbox.remote_hosts import Task, task
+from netloom.cli.sandbox.ssh.deploying import Deployed
+from netloom.cli.sandbox.ssh.hosts import Task, task
 from netloom.drivers.linux import applier
 from netloom.drivers.remote.hosts import Job
 from netloom.drivers.remote.protocol import Result

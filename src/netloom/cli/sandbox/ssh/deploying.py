@@ -25,7 +25,7 @@ from netloom.cli.sandbox.files import (
     topology_of,
     valid,
 )
-from netloom.cli.sandbox.remote_hosts import (
+from netloom.cli.sandbox.ssh.hosts import (
     DRY_RUN,
     NODE,
     OVER_SSH,
