@@ -41,12 +41,13 @@ from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, Endpoi
 from netloom.model.kubernetes import CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
-from netloom.plan.kube.changes import Changes, changes, differs
+from netloom.plan.kube.changes import changes, differs
 from netloom.plan.kube.cluster import plan_network, plan_node, slices
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned
 from netloom.plan.kube.pods import plan_pod, wants_attachment
 from netloom.plan.kube.policies import plan_hosts
 from netloom.plan.kube.services import plan_service
+from netloom.plan.object_changes import Changes
 from netloom.plan.problem import Problem, Unit
 
 log = logging.getLogger(__name__)

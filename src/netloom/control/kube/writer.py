@@ -13,8 +13,9 @@ from netloom.model.document import Document, Resource
 from netloom.model.references import deletion_order
 from netloom.model.registry import KINDS
 from netloom.model.schemas.validation import admit
-from netloom.plan.kube.changes import Changes, differs, must_be_made_again, ours
+from netloom.plan.kube.changes import differs, must_be_made_again, ours
 from netloom.plan.kube.names import MANAGED, PREFIX
+from netloom.plan.object_changes import Changes
 from netloom.plan.problem import Problem
 
 NAME_TAKEN, REFUSED, IN_USE = "NameTaken", "Refused", "InUse"

@@ -33,8 +33,9 @@ from netloom.model.registry import HOST_DOCUMENT, SANDBOX
 from netloom.model.registry import KINDS as REGISTRY
 from netloom.model.schemas.validation import admit
 from netloom.plan.linux.objects import places_of, plan_host_documents, vnis_of
+from netloom.plan.object_changes import Changes
 from netloom.plan.problem import Problem
-from netloom.plan.sandbox.changes import Changes, changes, differs, labels, must_be_made_again, owner_uid
+from netloom.plan.sandbox.changes import changes, differs, labels, must_be_made_again, owner_uid
 from netloom.plan.sandbox.names import HOST_LABEL, SANDBOX_LABEL, label_value
 from netloom.plan.sandbox.objects import KINDS, SandboxPlan, plan_sandbox
 

@@ -1,7 +1,7 @@
 """The commands that turn one table into another, as one transaction of `nft -f`.  Pure.
 
 Sets and chains come first, because rules and elements name them; what is removed goes last, when nothing names it any
-more. A set that is declared differently cannot be changed: then the whole table is written anew, in the same
+more. A set that is declared differently cannot be changed: then the whole table is written again, in the same
 transaction, so that packets always find either the old one or the new one.
 """
 

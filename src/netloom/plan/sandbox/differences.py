@@ -12,7 +12,7 @@ from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.paths import Mirror, Shaping
 from netloom.model.kinds.sandbox import HostDocument
 from netloom.model.registry import KINDS
-from netloom.plan.sandbox.changes import Changes
+from netloom.plan.object_changes import Changes
 from netloom.plan.sandbox.names import HOST_LABEL
 
 
