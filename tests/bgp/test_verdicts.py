@@ -1,7 +1,8 @@
-"""Malformed attributes: the reaction that the RFC prescribes to each, and what FRR does with the same bytes.
+"""Malformed attributes and routes: the reaction that the RFC prescribes, and what FRR does with the same bytes.
 
-Each attribute is truncated, too long, with a wrong flag, there twice, or longer than the message. What becomes of a
-route that was announced before, and is announced again with it: it stays, it is withdrawn, or the session ends.
+Each attribute is truncated, too long, with a wrong flag, there twice, or longer than the message; routes have
+impossible lengths. What becomes of a route that was announced before, and is announced again with it: it stays, it is
+withdrawn, or the session ends.
 """
 
 import time
@@ -100,7 +101,42 @@ def cases() -> Iterator[Case]:
         yield Case(kind, "beyond the end", body_of(TESTED, **others, last=last), Verdict.WITHDRAWN)
 
 
-CASES = list(cases())
+def nlri_cases() -> Iterator[Case]:
+    """Yield UPDATEs whose MP_REACH_NLRI is wrong, or has a route that is."""
+    hop, kind = IPv4Address(OURS), Type.MP_REACH
+    good = encode_reach(EVPN, hop, TESTED)
+    listed = b"".join(attribute(VALID[one][0], one, VALID[one][1]) for one in ALWAYS)
+
+    def case(damage: str, expected: Verdict, *parts: bytes) -> Case:
+        joined = b"".join((*parts, listed))
+        return Case(kind, damage, b"\0\0" + len(joined).to_bytes(2, "big") + joined, expected)
+
+    def reach(value: bytes, flags: int = OPTIONAL) -> bytes:
+        return attribute(flags, kind, value)
+
+    def with_route(route: bytes) -> bytes:
+        return reach(encode_reach(EVPN, hop, TESTED + route))
+
+    yield case("valid", Verdict.STAYS, reach(good))
+    # RFC 7606 section 3: of this attribute, unlike others, there may be one only.
+    yield case("twice", Verdict.RESET, reach(good), reach(good))
+    yield case("not optional", Verdict.WITHDRAWN, reach(good, 0))
+    yield case("transitive", Verdict.WITHDRAWN, reach(good, BOTH))
+    # RFC 7606 sections 5.3 and 7.11: the routes cannot be known, so they cannot be withdrawn.
+    yield case("shorter", Verdict.RESET, reach(good[:-1]))
+    yield case("longer", Verdict.RESET, reach(good + b"\2"))
+    yield case("empty", Verdict.RESET, reach(b""))
+    yield case("next hop of 5 bytes", Verdict.RESET, reach(good[:3] + b"\5" + hop.packed + b"\1\0" + TESTED))
+    yield case("next hop of 200 bytes", Verdict.RESET, reach(good[:3] + bytes((200,)) + good[4:]))
+    for length in (0, 32, 34, 255):
+        yield case(f"route of {length} bytes", Verdict.RESET, with_route(bytes((2, length)) + TESTED[2 : 2 + length]))
+    yield case("MAC of 40 bits", Verdict.RESET, with_route(MARKER[:24] + b"\x28" + MARKER[25:]))
+    yield case("IP of 33 bits", Verdict.RESET, with_route(MARKER[:31] + b"\x21" + MARKER[32:]))
+    # RFC 7606 section 5.4: a type that is not known is discarded, the routes beside it are not.
+    yield case("route of type 200", Verdict.STAYS, with_route(bytes((200, 4)) + bytes(4)))
+
+
+CASES = [*cases(), *nlri_cases()]
 
 
 def ours(case: Case) -> Verdict:
@@ -234,6 +270,7 @@ DIFFERENT = {
     # RFC 7606 section 3: with a wrong flag the routes are withdrawn; nothing else is said for these.
     "ATOMIC_AGGREGATE optional": Verdict.STAYS,
     "ATOMIC_AGGREGATE not transitive": Verdict.STAYS,
+    **{f"MP_REACH {damage}": Verdict.RESET for damage in ("not optional", "transitive")},
     **{
         f"{kind} {damage}": Verdict.STAYS
         for kind in ("AGGREGATOR", "PMSI_TUNNEL")
