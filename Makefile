@@ -10,6 +10,7 @@ KUBE := 1.36.3
 KUBE_OLDER := 1.32.2
 ETCD_NEWER := 3.5.35 3.7.3
 PYTHON := 3.13
+OVN_OLDER := 22.03
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
 KILLS ?= 50
@@ -50,6 +51,7 @@ test-quick: setup  ## run the tests that need neither root nor other programs, i
 .PHONY: test-versions
 test-versions: test-setup kubectl-old  ## run the tests against other versions of Kubernetes, etcd, OVN, Open vSwitch and FRR
 	@tools/system-packages versions
+	@tools/ovn-root $(OVN_OLDER) >/dev/null
 	@tools/ovn-root $(OVN_NEWER) >/dev/null
 	@tools/ovn-root $(OVN_NEWEST) >/dev/null
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
@@ -94,6 +96,7 @@ check: setup  ## check format, lint, types, layers, dead code, the lock file and
 .PHONY: bench
 bench: setup lab-setup kube gobgp  ## run the benchmarks, compared with the real kube-apiserver and others
 	@tools/system-packages test bench
+	@tools/ovn-root $(OVN_NEWEST) >/dev/null
 	@NETLOOM_GO=$$(tools/go 1.22) $(BIN)/python -m bench $(ARGS)
 
 .PHONY: kube

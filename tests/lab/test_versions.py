@@ -1,6 +1,6 @@
 """The lab's tests with other generations of OVS and OVN, and with several at once, as during an upgrade.
 
-Debian 12 has OVN 23.03 and OVS 3.1, with which `make test` runs; tools/ovn-root makes folders with newer ones. Each
+Debian 12 has OVN 23.03 and OVS 3.1, with which `make test` runs; tools/ovn-root makes folders with others. Each
 case is a lab of its own, in which other tests of this folder are then run, as they are.
 
 OVN is upgraded hosts first, then the central databases. The other way round is no case here: an ovn-controller of 23.03
@@ -32,8 +32,8 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-OLDEST, NEWER, NEWEST = "23.03", "25.03", "26.03"
-OPEN_VSWITCH = {OLDEST: "3.1.", NEWER: "3.5.", NEWEST: "4.0."}
+EARLIER, OLDEST, NEWER, NEWEST = "22.03", "23.03", "25.03", "26.03"
+OPEN_VSWITCH = {EARLIER: "2.17", OLDEST: "3.1.", NEWER: "3.5.", NEWEST: "4.0."}
 NODES = ("n1", "n2", "n3")
 
 WHOLE = sorted(
@@ -45,6 +45,8 @@ WHOLE = sorted(
 """All tests that use the shared lab."""
 WAYS = ["test_reach.py", "test_routers.py", "test_policies.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py",
         "test_kills.py"]  # fmt: skip
+
+EXTENDED = ["test_reach.py", "test_sites_ovn.py", "test_evpn_frr.py", "test_evpn_daemons.py"]
 
 
 UPGRADED: list[Way] = [
@@ -65,6 +67,11 @@ def everywhere(version: str) -> dict[str, str]:
 @pytest.mark.parametrize("generation", [NEWER, NEWEST])
 def test_another_generation_passes_the_tests_of_the_lab(generation: str) -> None:
     _try(everywhere(generation), WHOLE)
+
+
+@pytest.mark.parametrize("file", EXTENDED)
+def test_networks_are_extended_to_other_sites_with_ovn_of_22_03(file: str) -> None:
+    _try(everywhere(EARLIER), [file])
 
 
 @pytest.mark.parametrize(
