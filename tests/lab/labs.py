@@ -68,7 +68,11 @@ def is_ready(lab: Lab, name: str) -> bool:
 
 def killed_comes_back(lab: Lab, name: str) -> None:
     """Kill a process with -9 and wait until another one is there and ready."""
-    before = lab.kill(name)
+    comes_back(lab, name, lab.kill(name))
+
+
+def comes_back(lab: Lab, name: str, before: int) -> None:
+    """Wait until there is another process than the one with the pid `before`, and it is ready."""
     wait_until(lambda: lab.pid(name) not in (0, before) and is_ready(lab, name), what=f"{name} to be started again")
 
 
