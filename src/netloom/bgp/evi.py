@@ -15,7 +15,7 @@ a bounded time.
 import heapq
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -69,7 +69,8 @@ class Instance:
         """The key of the route for each MAC address; if there are several, those that are considered."""
         self._more: dict[bytes, dict[bytes, None]] = {}
         """Those that are not considered, because there are very many: one moves up when another is withdrawn."""
-        self._changed: set[bytes] = set()
+        self._changed: dict[bytes, None] = {}
+        """In the order of their routes: paths that were made together are read together, which caches reward."""
         self._others_changed = False
 
     def macs(self) -> Iterator[bytes]:
@@ -96,8 +97,11 @@ class Instance:
         none: list[bytes] = []
         others: list[bytes] = []
         known, paths, local = self._macs, self.paths, Relation.LOCAL
-        for mac in macs:
-            key = known.get(mac)
+        macs = list(macs)
+        keys = list(map(known.get, macs))
+        if not any(keys):
+            return single, macs, others
+        for mac, key in zip(macs, keys, strict=True):
             if key is None:
                 none.append(mac)
             elif type(key) is bytes and (path := paths[key]).source.relation is not local:
@@ -114,10 +118,10 @@ class Instance:
             if key[0] == kind and path.source.relation is not Relation.LOCAL
         ]
 
-    def take_changes(self) -> tuple[set[bytes], bool]:
+    def take_changes(self) -> tuple[Set[bytes], bool]:
         """Return the MAC addresses whose routes have changed, and whether other routes have."""
-        taken = (self._changed, self._others_changed)
-        self._changed, self._others_changed = set(), False
+        taken = (self._changed.keys(), self._others_changed)
+        self._changed, self._others_changed = {}, False
         return taken
 
     def put(self, found: Mapping[bytes, Path]) -> None:
@@ -177,7 +181,7 @@ class Instance:
     def _note(self, keys: Collection[bytes]) -> list[bytes]:
         """Record what has changed; return the MAC addresses of the routes that have one."""
         macs = [key[14:20] for key in keys if key[0] == MAC_IP]
-        self._changed.update(macs)
+        self._changed.update(dict.fromkeys(macs))
         if len(macs) < len(keys):
             self._others_changed = True
             for key in keys:

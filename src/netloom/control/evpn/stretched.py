@@ -13,7 +13,7 @@ removed what nobody has announced again (`settle`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address, ip_network
 from itertools import islice
 
@@ -189,30 +189,34 @@ class Stretched:
 
     def _import_some(self, macs: Iterable[bytes], now: float) -> None:
         """Import machines: those with one route, or none any more, which most have, all at once."""
-        exports, claimed = self.exports, self._claimed
         single, none, others = self.instance.sort(macs)
         if self._is_settled:
-            gone = [mac for mac in none if mac not in exports and mac not in claimed]
-            self.imports.remove_all(map(mac_text, gone))
-            none = [] if len(gone) == len(none) else [mac for mac in none if mac in exports or mac in claimed]
+            own = set() if self._is_foreign(none) else {mac for mac in none if not self._is_foreign((mac,))}
+            self.imports.remove_all(map(mac_text, [mac for mac in none if mac not in own] if own else none))
+            none = list(own)
         for mac in (*none, *others):
             self._import(mac, now)
         found: dict[Place, dict[str, tuple[str, ...]]] = {}
-        known: dict[tuple[int, bytes, bytes, bytes], dict[str, tuple[str, ...]] | None] = {}
+        known: dict[tuple[int, bytes, bytes], dict[str, tuple[str, ...]] | None] = {}
+        is_foreign = self._is_foreign([mac for mac, _ in single])
         for mac, path in single:
             route = path.route
             # Of a route, the place depends on these alone, beside its attributes, which many routes share.
-            kind = (id(path.attributes), route[2:10], route[20:24], route[32 + route[31] // 8 :])
+            kind = (id(path.attributes), route[2:24], route[32 + route[31] // 8 :])
             machines = known.get(kind)
             if machines is None:
                 place = place_of(decode_evpn(route), path)
                 machines = known[kind] = None if place is None else found.setdefault(place, {})
-            if machines is None or mac in exports or mac in claimed or not is_unicast(mac):
+            if machines is None or not (is_foreign or self._is_foreign((mac,))) or not is_unicast(mac):
                 self._import(mac, now)
             else:
                 machines[mac.hex(":")] = ips_of_route(route)
         for place, machines in found.items():
             self.imports.put_all(place, machines)
+
+    def _is_foreign(self, macs: Collection[bytes]) -> bool:
+        """Whether none of these machines is attached here, and none was when another site announced it."""
+        return self.exports.isdisjoint(macs) and self._claimed.keys().isdisjoint(macs)
 
     def _import(self, mac: bytes, now: float) -> None:
         if mac in self.exports:

@@ -86,6 +86,10 @@ class Exports:
     def __len__(self) -> int:
         return len(self._owners)
 
+    def isdisjoint(self, macs: Iterable[bytes]) -> bool:
+        """Whether no machine has one of these MAC addresses."""
+        return self._owners.keys().isdisjoint(macs)
+
     def put(self, owner: str, machine: Machine | None) -> None:
         """Set the machine of an owner; None: it has none."""
         before = self._machines.pop(owner, None)
