@@ -80,6 +80,28 @@ def test_a_service_is_reached_from_pods_hosts_and_the_outside(
         _until_answered(kube, place, f"http://{host}:{port}/", set(pods))
 
 
+def test_a_service_gets_an_address_outside_and_is_reached_there(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
+) -> None:
+    spec = {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": 80}],
+            "ipFamilyPolicy": "RequireDualStack", "allocateLoadBalancerNodePorts": False}  # fmt: skip
+    outward = _object("v1", "Service", spec=spec, name="outward")
+    kubectl.run("apply", "-f", "-", stdin=json.dumps(outward), kubeconfig=kube.kubeconfig)
+    ready = ("wait", "--for=jsonpath={.status.loadBalancer.ingress[1].ip}", "--timeout=30s", "service/outward")
+    kubectl.run(*ready, kubeconfig=kube.kubeconfig)
+    shown = json.loads(kubectl.run("get", "service", "outward", "-o", "json", kubeconfig=kube.kubeconfig).out)
+    ips = [one["ip"] for one in shown["status"]["loadBalancer"]["ingress"]]
+    assert ips == ["192.0.2.224", "2001:db8::e000"]
+    assert "nodePort" not in shown["spec"]["ports"][0]
+    for ip, node in zip(ips, ("192.0.2.101", "2001:db8::66"), strict=True):
+        kube.exec("outside", ["ip", "route", "replace", ip, "via", node])
+        url = f"http://{_bracketed(ip)}:8080/"
+        _until_answered(kube, "outside", url, set(pods))
+        _until_fetched(kube, kubectl, next(iter(pods)), url, set(pods))
+        _until_answered(kube, "n1", url, set(pods))
+    kubectl.run("delete", "service", "outward", kubeconfig=kube.kubeconfig)
+
+
 def test_pods_reach_the_world_and_the_api(kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]) -> None:
     for pod in pods:
         for address in WORLD:

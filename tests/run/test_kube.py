@@ -46,6 +46,19 @@ def test_a_cluster_is_connected_only_if_asked_for() -> None:
         ({"kube_pod_cidrs": ("10.128.0.0/14",)}, "kubeServiceCidrs", "family that pods do not have"),
         ({"kube_pod_cidrs": tuple(f"10.{n}.0.0/16" for n in range(17))}, "kubePodCidrs", "too many"),
         ({"kube_mtu": 1000}, "kubeMtu", "at least 1280"),
+        ({"kube_load_balancer_pools": ("192.0.2.1/28",)}, "kubeLoadBalancerPools", "is no pool"),
+        ({"kube_load_balancer_pools": ("A=192.0.2.0/28",)}, "kubeLoadBalancerPools", "'A' is not the name"),
+        (
+            {"kube_load_balancer_pools": ("192.0.2.0/28", "a=192.0.2.15-192.0.2.20")},
+            "kubeLoadBalancerPools",
+            "a=192.0.2.15-192.0.2.20 overlaps 192.0.2.0/28",
+        ),
+        ({"kube_load_balancer_pools": ("10.128.9.0/24",)}, "kubeLoadBalancerPools", "overlaps 10.128.0.0/14"),
+        (
+            {"kube_load_balancer_pools": tuple(f"192.0.2.{n}" for n in range(65))},
+            "kubeLoadBalancerPools",
+            "too many",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_setting(changed: dict[str, Any], field: str, said: str) -> None:
@@ -68,7 +81,16 @@ def test_serve_needs_the_cluster_because_its_own_api_has_no_pods() -> None:
     assert "kubeCluster" in answer.err
 
 
-def test_the_controller_writes_nothing_of_the_cluster_but_statuses_of_nodes() -> None:
+def test_pools_of_addresses_are_read() -> None:
+    found = options_of(settings(kube_load_balancer_pools=("192.0.2.0/28", "shop=2001:db8::8-2001:db8::9"))).kube
+    assert found is not None
+    assert [(one.namespace, one.version, one.last - one.first) for one in found.load_balancer_pools] == [
+        ("", 4, 15),
+        ("shop", 6, 1),
+    ]
+
+
+def test_the_controller_writes_nothing_of_the_cluster_but_statuses_of_nodes_and_services() -> None:
     [role] = [one for one in manifests.pod_network() if one["kind"] == "ClusterRole"]
     writes = {
         (resource, verb)
@@ -77,7 +99,7 @@ def test_the_controller_writes_nothing_of_the_cluster_but_statuses_of_nodes() ->
         for verb in rule["verbs"]
         if verb not in manifests.READS
     }
-    assert {resource for resource, _ in writes} == {"nodes/status"}
+    assert {resource for resource, _ in writes} == {"nodes/status", "services/status"}
     assert "secrets" not in str(role)
 
 

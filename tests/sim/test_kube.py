@@ -5,11 +5,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from netloom.control.kube.views import MADE
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.kind import Kind
-from netloom.model.kinds.kubernetes import ClusterNode, Pod, decode
+from netloom.model.kinds.kubernetes import ClusterNode, Pod, Service, decode
 from netloom.model.kubernetes import CLUSTER_NODE, ENDPOINT_SLICE, POD, SERVICE
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.kube import names
@@ -17,6 +18,7 @@ from netloom.plan.kube.changes import changes
 from netloom.plan.kube.cluster import plan_network, plan_node, slices
 from netloom.plan.kube.pods import plan_pod
 from netloom.plan.kube.policies import plan_hosts
+from netloom.plan.kube.pools import parse
 from netloom.run.controllers import Options
 from netloom.sim import loop as sim
 from netloom.sim.links import NetworkFaults
@@ -170,3 +172,90 @@ async def busy_day() -> None:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_in_the_end_there_is_what_is_planned_for_the_cluster(block: int) -> None:
     run_block(busy_day, block, min(SEEDS, 40))
+
+
+POOLED = structs.replace(FOUR, load_balancer_pools=(parse("192.0.2.8/31"), parse("shop=192.0.2.64/32")))
+
+
+async def _allocate(process: Process) -> None:
+    manager = assemble(
+        process.store,
+        random=Random(process.incarnation),
+        clock=process.clock,
+        options=Options(planning=False, kube=POOLED),
+        parts=("kube",),
+    )
+    await manager.run()
+
+
+async def _balance(store: MemoryStore, random: Random) -> None:
+    """Do what a user might do with a Service."""
+    name = random.choice("abcd")
+    there = {one.name: one for one in (await store.list(SERVICE)).items}
+    try:
+        if name not in there:
+            document = service_document(name, f"10.96.0.{ord(name)}")
+            document["spec"]["type"] = "LoadBalancer"
+            document["spec"]["loadBalancerIP"] = random.choice(("", "", "192.0.2.9"))
+            await store.create(SERVICE, document)
+        elif random.random() < 0.5:
+            await store.delete(SERVICE, "default", name)
+        else:
+            document = there[name].document()
+            document["spec"]["type"] = random.choice(("ClusterIP", "LoadBalancer"))
+            await store.update(SERVICE, document)
+    except (AlreadyExists, Conflict, NotFound):
+        pass
+
+
+async def _addressed(store: MemoryStore) -> bool:
+    """Whether every Service has an address of its own, as far as there are any."""
+    asking = has = 0
+    found: list[str] = []
+    for one in (await store.list(SERVICE)).items:
+        service = decode(one.raw, Service)
+        ips = [each.ip for each in service.status.load_balancer.ingress]
+        found += ips
+        if service.spec.type == "LoadBalancer":
+            asking += not service.spec.load_balancer_ip or "192.0.2.9" in ips
+            has += bool(ips)
+        elif ips:
+            return False
+    return len(found) == len(set(found)) and set(found) <= {"192.0.2.8", "192.0.2.9"} and has >= min(asking, 2)
+
+
+async def busy_addresses() -> None:
+    """Services come and go while two controllers that both write crash, freeze and lag."""
+    random = sim.current().random
+    store = MemoryStore(clock=lambda: 0.0, random=Random(1))
+    await store.create(CLUSTER_NODE, node_document("n1", BLOCKS_OF["n1"]))
+    async with World(store, faults=SLOW) as world:
+        processes = [world.process(name, _allocate) for name in ("one", "two")]
+        for process in processes:
+            process.start()
+        for _ in range(15):
+            await _balance(store, random)
+            await asyncio.sleep(random.choice((0.0, 0.1, 1.0, 5.0)))
+            victim = random.choice(processes)
+            match random.randrange(6):
+                case 0:
+                    victim.kill()
+                    victim.start()
+                case 1:
+                    victim.freeze()
+                case 2:
+                    victim.thaw()
+            world.check()
+        for process in processes:
+            process.thaw()
+
+        async def settled() -> bool:
+            return await _addressed(store)
+
+        await eventually(settled, within=900, every=2)
+        world.check()
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_in_the_end_no_two_services_have_one_address(block: int) -> None:
+    run_block(busy_addresses, block, min(SEEDS, 16))

@@ -109,6 +109,13 @@ class ControlSettings(Settings, frozen=True, kw_only=True):
     kube_service_cidrs: Annotated[
         tuple[str, ...], Meta(description="Blocks of its Services: --service-cluster-ip-range of kube-apiserver.")
     ] = ()
+    kube_load_balancer_pools: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses for Services of type LoadBalancer: blocks or ranges, as 192.0.2.0/28; for one"
+            " namespace as shop=192.0.2.16/28."
+        ),
+    ] = ()
     kube_mtu: Annotated[
         int, Meta(ge=0, le=65535, description="MTU of pods; 0: that of the underlay less the encapsulation.")
     ] = 0

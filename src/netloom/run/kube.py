@@ -6,12 +6,15 @@ from itertools import combinations
 
 from netloom.errors import Cause, Invalid
 from netloom.model.values import addresses
+from netloom.plan.kube import pools
 from netloom.plan.kube.planned import ClusterSettings
+from netloom.plan.kube.pools import MOST_POOLS, Pool
 from netloom.run.config import ControlSettings
 from netloom.store.base import Store
 
 MOST_BLOCKS = 16
 """Of pods, and of Services: a node has a route to each of them."""
+POOLS = "kubeLoadBalancerPools"
 SMALLEST_MTU = {4: 576, 6: 1280}
 
 
@@ -25,6 +28,8 @@ def cluster_settings(settings: ControlSettings) -> ClusterSettings | None:
     ]
     if not causes:
         causes = _contradictions(settings)
+    found, wrong = _pools(settings.kube_load_balancer_pools)
+    causes += wrong or _overlaps(settings, found)
     if causes:
         raise Invalid("invalid configuration", causes=causes)
     return ClusterSettings(
@@ -32,6 +37,7 @@ def cluster_settings(settings: ControlSettings) -> ClusterSettings | None:
         pod_blocks=settings.kube_pod_cidrs,
         service_blocks=settings.kube_service_cidrs,
         mtu=settings.kube_mtu or None,
+        load_balancer_pools=tuple(found),
     )
 
 
@@ -78,3 +84,33 @@ def _contradictions(settings: ControlSettings) -> list[Cause]:
     if settings.kube_mtu and settings.kube_mtu < least:
         found.append(Cause("kubeMtu", f"{settings.kube_mtu} is too small: at least {least}"))
     return found
+
+
+def _pools(texts: Sequence[str]) -> tuple[list[Pool], list[Cause]]:
+    """Return the pools of addresses outside, and what is wrong with some of them."""
+    if len(texts) > MOST_POOLS:
+        return [], [Cause(POOLS, f"{len(texts)} pools are too many: at most {MOST_POOLS}")]
+    found, causes = [], []
+    for text in texts:
+        try:
+            found.append(pools.parse(text))
+        except Invalid as error:
+            causes.append(Cause(POOLS, error.message))
+    return found, causes
+
+
+def _overlaps(settings: ControlSettings, found: Sequence[Pool]) -> list[Cause]:
+    texts = settings.kube_load_balancer_pools
+    causes = [
+        Cause(POOLS, f"{text} overlaps {other}: choose pools that do not")
+        for (other, one), (text, two) in combinations(zip(texts, found, strict=True), 2)
+        if one.overlaps(two)
+    ]
+    inside = [one for one in (*settings.kube_pod_cidrs, *settings.kube_service_cidrs) if addresses.is_block(one)]
+    causes += [
+        Cause(POOLS, f"{text} overlaps {block}: addresses of a pool are outside of the cluster's blocks")
+        for text, pool in zip(texts, found, strict=True)
+        for block in inside
+        if pool.overlaps(pools.parse(block))
+    ]
+    return causes

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from netloom.control.kube.network_condition import NetworkCondition
 from netloom.control.kube.policies import PolicyPlans
+from netloom.control.kube.service_addresses import ServiceAddressWriter
 from netloom.control.kube.views import (
     BY_NODE,
     BY_SERVICE,
@@ -70,6 +71,7 @@ class KubeReconciler:
         cluster: ClusterInformers,
         made: Mapping[str, Cache[Any]],
         condition: NetworkCondition,
+        service_addresses: ServiceAddressWriter,
         recorder: Recorder,
     ) -> None:
         """`made` are the objects that are made for the cluster, by kind, indexed BY_SOURCE."""
@@ -83,6 +85,7 @@ class KubeReconciler:
         self._made = made
         self._attachments: Cache[NetworkAttachment] = made[NETWORK_ATTACHMENT.name]
         self._condition = condition
+        self._service_addresses = service_addresses
         self._recorder = recorder
         self._writer = Writer(client)
         self._reported: dict[Unit, tuple[Problem, ...]] = {}
@@ -128,8 +131,8 @@ class KubeReconciler:
         return (_unit(POD.name, change.key), *self._policy_plans.pod_changed(change))
 
     def service_changed(self, change: Change[Service]) -> Iterable[Unit]:
-        """Return the Service."""
-        return (_unit(SERVICE.name, change.key),)
+        """Return the Service, and others that may get other addresses by this."""
+        return (_unit(SERVICE.name, change.key), *self._service_addresses.service_changed(change))
 
     def slice_changed(self, change: Change[EndpointSlice]) -> Iterable[Unit]:
         """Return the Service that a slice is of."""
@@ -170,11 +173,12 @@ class KubeReconciler:
             return None  # What is missing enqueues the key.
         desired = [_stamped(one, key) for one in planned.objects]
         problems = await self._writer.write(self._changes(key, desired))
-        self._report(key, (*planned.problems, *problems))
+        unaddressed = await self._service_addresses.write(key) if key.kind == SERVICE.name else ()
+        self._report(key, (*planned.problems, *unaddressed, *problems))
         if key.kind == CLUSTER_NODE.name:
             await self._condition.write(self._nodes.get("", key.name), ready=self._is_ready(key.name))
         if not problems:
-            return None
+            return LATER if key.kind == SERVICE.name and not self._service_addresses.are_known else None
         return AGAIN if all(one.reason == IN_USE for one in problems) else LATER
 
     def _plan(self, key: Unit) -> Planned | None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from netloom.control.kube.controller import WORKERS, KubeReconciler
 from netloom.control.kube.network_condition import NetworkCondition
+from netloom.control.kube.service_addresses import ServiceAddressWriter
 from netloom.control.kube.views import ClusterInformers, made_informers
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -67,13 +68,14 @@ def assemble(
         connections.append(recorder.run)
     informers = ClusterInformers(cluster, random=random)
     made = made_informers(store, settings, random=random)
-    condition = NetworkCondition(Client(cluster, fence=fence, registry=KUBERNETES_KINDS), clock=clock)
+    of_cluster = Client(cluster, fence=fence, registry=KUBERNETES_KINDS)
     reconciler = KubeReconciler(
         client,
         settings=settings,
         cluster=informers,
         made={kind: one.cache for kind, one in made.items()},
-        condition=condition,
+        condition=NetworkCondition(of_cluster, clock=clock),
+        service_addresses=ServiceAddressWriter(of_cluster, informers.services.cache, settings),
         recorder=recorder,
     )
     return Parts(reconciler, informers, made, connections)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from netloom.lab.kube import binaries
-from netloom.lab.kube.places import POD_CIDRS, SERVICE_CIDRS, Places, pod_cidrs
+from netloom.lab.kube.places import POD_CIDRS, POOLS, SERVICE_CIDRS, Places, pod_cidrs
 from netloom.run import files
 from netloom.run.cluster.manifests import POD_NAMESPACE
 
@@ -53,7 +53,13 @@ def controller_flags(places: Places) -> list[str]:
     """Return what the controller is told about the cluster."""
     if places.layout.state.cni != "netloom":
         return []
-    return ["--kube", "--kube-pod-cidrs", ",".join(POD_CIDRS), "--kube-service-cidrs", ",".join(SERVICE_CIDRS)]
+    outside = ["--kube-load-balancer-pools", ",".join(POOLS)] if places.layout.state.outside else []
+    return [
+        "--kube",
+        *("--kube-pod-cidrs", ",".join(POD_CIDRS)),
+        *("--kube-service-cidrs", ",".join(SERVICE_CIDRS)),
+        *outside,
+    ]
 
 
 def install_commands(places: Places, node: str, netloom: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

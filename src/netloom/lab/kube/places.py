@@ -26,6 +26,8 @@ PLACE = "kube"
 PORT = 6443
 POD_CIDRS = ("10.244.0.0/16", "fd00:10:244::/48")
 SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
+POOLS = ("192.0.2.224-192.0.2.250", "2001:db8::e000/116")
+"""Addresses on the network of the outside for Services of type LoadBalancer."""
 FIRST_SERVICES = ("10.96.0.1", "fd00:10:96::1")
 """The addresses of the Service `kubernetes`."""
 DNS = "10.96.0.10"

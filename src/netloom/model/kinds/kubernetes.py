@@ -1,8 +1,9 @@
 """Kubernetes' own kinds as far as Netloom reads them: Pod, Node, Service, EndpointSlice, NetworkPolicy.
 
 They are views: fields that nothing here needs are not decoded, managedFields and annotations of most kinds among them,
-because a cluster has thousands of pods. None of these objects is ever written. `decode` reads whatever a cluster may
-hold: an enumeration is a text, and a null stands for an absent value, as it does in Kubernetes.
+because a cluster has thousands of pods. Of these objects only some statuses are ever written, and never from these
+views. `decode` reads whatever a cluster may hold: an enumeration is a text, and a null stands for an absent value, as
+it does in Kubernetes.
 
 They are not kinds of Netloom's API: `model/kubernetes.py` has their registry.
 """
@@ -169,6 +170,7 @@ class ServiceSpec(Value, frozen=True, kw_only=True):
     cluster_ip: str = field(default="", name="clusterIP")
     cluster_ips: tuple[str, ...] = field(default=(), name="clusterIPs")
     ip_families: tuple[str, ...] = ()
+    ip_family_policy: str = ""
     ports: tuple[ServicePort, ...] = ()
     selector: dict[str, str] = field(default_factory=dict)
     external_ips: tuple[str, ...] = field(default=(), name="externalIPs")

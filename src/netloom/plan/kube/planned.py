@@ -8,6 +8,7 @@ from netloom.model.document import ObjectMeta, Resource
 from netloom.model.values import addresses
 from netloom.model.values.addresses import Block
 from netloom.plan.kube import names
+from netloom.plan.kube.pools import Pool
 from netloom.plan.problem import Problem
 
 
@@ -22,6 +23,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     """The blocks of the cluster IPs: the service CIDRs of kube-apiserver."""
     mtu: int | None = None
     """The MTU of pods; None: that of the underlay less the encapsulation."""
+    load_balancer_pools: tuple[Pool, ...] = ()
+    """The addresses for Services of type LoadBalancer; (): their statuses are others' to write."""
 
     def inside(self, version: int) -> Iterator[str]:
         """Yield the blocks of pods and Services of a family."""

@@ -118,6 +118,8 @@ def pod_network() -> list[Document]:
     ]
     # For the condition NetworkUnavailable, which some clouds set.
     rules.append({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["update", "patch"]})
+    # For the addresses of Services of type LoadBalancer.
+    rules.append({"apiGroups": [""], "resources": ["services/status"], "verbs": ["update", "patch"]})
     return [
         manifest("v1", "Namespace", POD_NAMESPACE),
         _role(name, rules),
