@@ -18,6 +18,7 @@ from netloom.model.kubernetes import (
 )
 from netloom.model.registry import EVENT, LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
 from netloom.plan.kube import names
+from netloom.plan.kube.cluster import ZONE
 from netloom.run.controllers import Options
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
@@ -320,6 +321,36 @@ def test_a_service_follows_its_slices() -> None:
         assert [one["ip"] for one in spec["endpoints"]] == ["10.128.0.10"]
         await store.delete(SERVICE, "default", "web")
         await there(store, kind=LOAD_BALANCER)
+
+    with_controller(main)
+
+
+def test_a_service_with_hints_follows_the_zones_of_nodes() -> None:
+    async def main(store: Counted) -> None:
+        await store.create(SERVICE, service_document("web", "10.96.0.7"))
+        await store.create(SERVICE, service_document("plain", "10.96.0.8"))
+        slices = slice_document("web-1", "web", "10.128.0.9", "10.128.0.10")
+        for endpoint, zone in zip(slices["endpoints"], "ab", strict=True):
+            endpoint["hints"] = {"forZones": [{"name": zone}]}
+        await store.create(ENDPOINT_SLICE, slices)
+        await there(store, "service-v4.default.web", "service-v4.default.plain", kind=LOAD_BALANCER)
+        assert await used(store) == {"": {"9", "10"}}
+        await edit(store, CLUSTER_NODE, "", "n1", lambda node: node["metadata"].update(labels={ZONE: "a"}))
+        await store.create(CLUSTER_NODE, node_document("n2", "10.128.1.0/24", labels={ZONE: "b"}))
+        assert await used(store) == {"n1": {"9"}, "n2": {"10"}}
+        await edit(store, CLUSTER_NODE, "", "n2", lambda node: node["metadata"].update(labels={ZONE: "a"}))
+        assert await used(store) == {"": {"9", "10"}}, "nobody is in zone b"
+        before = store.writes
+        await edit(store, CLUSTER_NODE, "", "n2", lambda node: node["metadata"].update(labels={}))
+        assert await used(store) == {"n1": {"9"}, "n2": {"9", "10"}}
+        assert store.writes == before + 1
+
+    async def used(store: MemoryStore) -> dict[str, set[str]]:
+        await asyncio.sleep(5)
+        nodes: dict[str, set[str]] = {}
+        for one in (await found(store, LOAD_BALANCER))["service-v4.default.web"]["spec"]["endpoints"]:
+            nodes.setdefault(one.get("node", ""), set()).add(one["ip"].rpartition(".")[2])
+        return nodes
 
     with_controller(main)
 

@@ -27,6 +27,7 @@ WEB, DB, NONE, LOCAL = (
     ("10.97.0.4", "fd97::4"),
 )
 ONE = ("10.97.0.5", "fd97::5")
+ZONAL = ("10.97.0.6", "fd97::6")
 FAMILIES = pytest.mark.parametrize("family", [0, 1], ids=["v4", "v6"])
 
 
@@ -45,11 +46,22 @@ def services(lab: Lab) -> Iterator[World]:
         _apply(made, service("db", DB, ("db", ("10.61.2.20", "fd61:0:0:2::20"), 5432)))
         _apply(made, service("none", NONE))
         _apply(made, service("local", LOCAL, *web, internalTrafficPolicy="Local"))
+        _apply(made, service("zonal", ZONAL, *web, zones={"n1": "b", "n2": "a", "n3": ""}, hints="ab"))
         yield made
 
 
-def service(name: str, ips: tuple[str, str], *pods: tuple[str, tuple[str, str], int], **spec: Any) -> Planned:
-    """Return a Service with port 80, and a slice for each pod and family: the named port differs."""
+def service(
+    name: str,
+    ips: tuple[str, str],
+    *pods: tuple[str, tuple[str, str], int],
+    zones: dict[str, str] | None = None,
+    hints: str = "",
+    **spec: Any,
+) -> Planned:
+    """Return a Service with port 80, and a slice for each pod and family: the named port differs.
+
+    `zones` are those of the nodes, `hints` has a zone for each pod.
+    """
     document = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -62,14 +74,20 @@ def service(name: str, ips: tuple[str, str], *pods: tuple[str, tuple[str, str], 
             "kind": "EndpointSlice",
             "metadata": {"namespace": "shop", "name": pod},
             "addressType": ("IPv4", "IPv6")[family],
-            "endpoints": [{"addresses": [addresses[family]], "nodeName": "n" + pod[-1]}],
+            "endpoints": [
+                {
+                    "addresses": [addresses[family]],
+                    "nodeName": "n" + pod[-1],
+                    "hints": {"forZones": [{"name": hints[number]}]} if hints else None,
+                }
+            ],
             "ports": [{"name": "http", "protocol": "TCP", "port": port}],
         }
-        for pod, addresses, port in pods
+        for number, (pod, addresses, port) in enumerate(pods)
         for family in (0, 1)
     ]
     views = [decode(json.dumps(one).encode(), EndpointSlice) for one in slices]
-    return plan_service(SETTINGS, decode(json.dumps(document).encode(), Service), views)
+    return plan_service(SETTINGS, decode(json.dumps(document).encode(), Service), views, zones)
 
 
 def policy(name: str, spec: Json) -> Planned:
@@ -135,6 +153,14 @@ def test_a_service_without_an_endpoint_on_the_client_s_node_does_not_answer(serv
         assert not services.ask("db", ONE[family], 80)
     finally:
         services.delete(*names)
+
+
+@FAMILIES
+def test_a_service_with_hints_is_answered_by_pods_for_the_client_s_zone(services: World, family: int) -> None:
+    # Node n1 is in the zone for which web-2 is, on n2; and n2 in that of web-1.
+    for who, web in (("client", "web-2"), ("node", "web-2"), ("db", "web-1"), ("web-2", "web-1")):
+        assert services.answers(who, ZONAL[family], 80).partition(" ")[0] == web
+        assert answering(services, who, ZONAL[family]) == {web}
 
 
 @FAMILIES

@@ -340,3 +340,84 @@ def test_source_ranges_that_cannot_be_read_let_nobody_in() -> None:
     plan = plan_service(SETTINGS, odd, [])
     assert [one.reason for one in plan.problems] == ["NotABlock"]
     assert [one.spec.external_addresses for one in balancers(plan).values()] == [()]
+
+
+# Hints: endpoints that are near.
+
+ZONES = {"n1": "a", "n2": "a", "n3": "b", "n4": ""}
+
+
+def hinted(ip: str, zones: str = "", nodes: tuple[str, ...] = (), **conditions: bool) -> Json:
+    hints = {"forZones": [{"name": one} for one in zones], "forNodes": [{"name": one} for one in nodes]}
+    return {**endpoint(ip, **conditions), "hints": hints}
+
+
+def near(*given: Json, zones: dict[str, str] = ZONES, **spec: Any) -> tuple[dict[str, set[str]], list[str]]:
+    """Return the addresses that clients on each node use ("": on every node), and reasons of problems."""
+    plan = plan_service(SETTINGS, service(**spec), [endpoints(*given)], zones)
+    [one] = balancers(plan).values()
+    found: dict[str, set[str]] = {}
+    for each in one.spec.endpoints or ():
+        found.setdefault(each.node, set()).add(each.ip.rpartition(".")[2])
+    assert (one.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL) == ("" not in found)
+    return found, [problem.reason for problem in plan.problems]
+
+
+def test_a_node_uses_endpoints_of_its_zone_and_one_without_a_zone_uses_all() -> None:
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b"), hinted("10.1.0.3", "ab")]
+    expected = {"n1": {"1", "3"}, "n2": {"1", "3"}, "n3": {"2", "3"}, "n4": {"1", "2", "3"}}
+    assert near(*given) == (expected, [])
+
+
+def test_a_node_uses_its_own_endpoints_first_and_else_those_of_its_zone() -> None:
+    given = [hinted("10.1.0.1", "a", ("n1",)), hinted("10.1.0.2", "b", ("n9",))]
+    assert near(*given) == ({"n1": {"1"}, "n2": {"1"}, "n3": {"2"}, "n4": {"1", "2"}}, [])
+
+
+def test_a_zone_without_an_endpoint_uses_all() -> None:
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "a"), hinted("10.1.0.3", "b")]
+    zones = {"n1": "a", "n2": "b", "n3": "c"}
+    assert near(*given, zones=zones) == ({"n1": {"1", "2"}, "n2": {"3"}, "n3": {"1", "2", "3"}}, [])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [hinted("10.1.0.1", "a"), endpoint("10.1.0.2")],  # one without
+        [hinted("10.1.0.1", "ab"), hinted("10.1.0.2", "ba")],  # no difference
+    ],
+    ids=["missing", "all"],
+)
+def test_hints_that_are_not_complete_or_make_no_difference_are_ignored(given: list[Json]) -> None:
+    assert near(*given) == ({"": {"1", "2"}}, [])
+
+
+def test_hints_by_which_an_endpoint_would_be_used_nowhere_are_ignored() -> None:
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "c")]
+    assert near(*given, zones={"n1": "a", "n2": "a"}) == ({"": {"1", "2"}}, [])
+
+
+def test_hints_are_about_ready_endpoints() -> None:
+    going = {"ready": False, "serving": True, "terminating": True}
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b"), endpoint("10.1.0.3", **going)]
+    assert near(*given)[0]["n3"] == {"2"}
+    assert near(hinted("10.1.0.1", "a", **going), hinted("10.1.0.2", "b", **going)) == ({"": {"1", "2"}}, [])
+
+
+def test_hints_that_cannot_be_followed_are_ignored_and_reported() -> None:
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b")]
+    assert near(*given, sessionAffinity="ClientIP") == ({"": {"1", "2"}}, ["HintsIgnored"])
+    many = {f"n{number}": "ab"[number % 2] for number in range(8193)}
+    assert near(*given, zones=many) == ({"": {"1", "2"}}, ["HintsIgnored"])
+
+
+def test_an_internal_traffic_policy_is_stronger_than_hints() -> None:
+    given = [{**hinted("10.1.0.1", "a"), "nodeName": "n3"}, {**hinted("10.1.0.2", "b"), "nodeName": "n3"}]
+    assert near(*given, internalTrafficPolicy="Local") == ({"n3": {"1", "2"}}, [])
+
+
+def test_a_service_with_hints_is_reached_from_outside_too() -> None:
+    ports = [{"name": "http", "port": 80, "nodePort": 30080}]
+    given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b")]
+    found, problems = near(*given, ports=ports, type="NodePort")
+    assert (found["n1"], found["n3"], problems) == ({"1"}, {"2"}, [])

@@ -27,6 +27,7 @@ from netloom.control.kube.views import (
     BY_SERVICE,
     BY_SOURCE,
     CLUSTER,
+    HINTED,
     ClusterInformers,
     source_of,
 )
@@ -43,11 +44,11 @@ from netloom.model.kubernetes import CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.changes import changes, differs
-from netloom.plan.kube.cluster import plan_network, plan_node, slices
+from netloom.plan.kube.cluster import plan_network, plan_node, slices, zone
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned
 from netloom.plan.kube.pods import plan_pod, wants_attachment
 from netloom.plan.kube.policies import plan_hosts
-from netloom.plan.kube.services import plan_service
+from netloom.plan.kube.services import has_hints, plan_service
 from netloom.plan.object_changes import Changes
 from netloom.plan.problem import Problem, Unit
 
@@ -117,12 +118,17 @@ class KubeReconciler:
         return None
 
     def node_changed(self, change: Change[ClusterNode]) -> Iterable[Unit]:
-        """Return the node; if its blocks changed, the Router and the pods on it as well."""
+        """Return the node; if its blocks changed, the Router and its pods; if its zone did, Services with hints."""
         own = _unit(CLUSTER_NODE.name, change.key)
         old, new = change.old, change.new
+        hinted = self._hinted_services() if zone(old) != zone(new) else ()
         if old is not None and new is not None and old.spec.blocks == new.spec.blocks:
-            return (own,) if self._condition.is_wanted(new) else ()
-        return (own, CLUSTER, *self._pods_on(change.key.name))
+            return (own, *hinted) if self._condition.is_wanted(new) else hinted
+        return (own, CLUSTER, *self._pods_on(change.key.name), *hinted)
+
+    def _hinted_services(self) -> Iterable[Unit]:
+        found = {(one.metadata.namespace, one.service): None for one in self._slices.indexed(HINTED, HINTED)}
+        return [Unit(SERVICE.name, *name) for name in found if name[1]]
 
     def pod_changed(self, change: Change[Pod]) -> Iterable[Unit]:
         """Return the pod, if something that is planned from it changed, and the policies that this concerns."""
@@ -213,7 +219,11 @@ class KubeReconciler:
         if self._slices.undecodable:
             return None  # Which Service it is of is not known.
         found = self._slices.indexed(BY_SERVICE, f"{key.namespace}/{key.name}")
-        return plan_service(self._settings, service, sorted(found, key=lambda one: one.metadata.name))
+        zones = {}
+        if any(map(has_hints, found)):
+            zones = {key.name: zone(node) or "" for key, node in self._nodes.items()}
+            zones |= {key.name: "" for key in self._nodes.undecodable}
+        return plan_service(self._settings, service, sorted(found, key=lambda one: one.metadata.name), zones)
 
     def _plan_pod(self, key: Unit) -> Planned | None:
         pod = self._pods.get(key.namespace, key.name)

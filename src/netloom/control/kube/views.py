@@ -29,6 +29,7 @@ from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, R
 from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector
 from netloom.plan.kube import names
 from netloom.plan.kube.planned import ClusterSettings
+from netloom.plan.kube.services import has_hints
 from netloom.plan.problem import Unit
 from netloom.store.base import Store, Stored
 
@@ -44,7 +45,7 @@ RUNNING = Selector(
     )
 )
 MANAGED = Selector(labels=(Requirement(names.MANAGED, Operator.IN, frozenset(("true",))),))
-BY_NODE, BY_SERVICE, BY_SOURCE = "node", "service", "source"
+BY_NODE, BY_SERVICE, BY_SOURCE, HINTED = "node", "service", "source", "hinted"
 CLUSTER = Unit("Cluster", "", names.NETWORK)
 """The source of what there is once for the cluster."""
 UNKNOWN = Unit("Unknown", "", "unknown")
@@ -72,7 +73,7 @@ class ClusterInformers:
         self.namespaces = of(CLUSTER_NAMESPACE, ClusterNamespace)
         self.pods = of(POD, Pod, {BY_NODE: _node}, selector=RUNNING)
         self.services = of(SERVICE, Service)
-        self.slices = of(ENDPOINT_SLICE, EndpointSlice, {BY_SERVICE: service_of})
+        self.slices = of(ENDPOINT_SLICE, EndpointSlice, {BY_SERVICE: service_of, HINTED: _hinted})
         self.policies = of(NETWORK_POLICY, NetworkPolicy)
 
     def __iter__(self) -> Iterator[Informer[Any]]:
@@ -105,6 +106,10 @@ def source_of(one: Resource) -> Unit:
 def service_of(one: EndpointSlice) -> Iterable[str]:
     """Return the key of the Service of a slice."""
     return (f"{one.metadata.namespace}/{one.service}",) if one.service else ()
+
+
+def _hinted(one: EndpointSlice) -> Iterable[str]:
+    return (HINTED,) if has_hints(one) else ()
 
 
 def _node(pod: Pod) -> Iterable[str]:

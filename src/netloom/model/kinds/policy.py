@@ -260,7 +260,8 @@ class Endpoint(Value, frozen=True, kw_only=True):
     node: Annotated[
         ObjectName,
         meta(
-            "The Node it is on, for internalTrafficPolicy local. By default, that of the attachment with its address."
+            "The Node whose clients use it, for internalTrafficPolicy local. By default, that of the attachment with "
+            "its address. An endpoint that clients of several Nodes use is listed once for each."
         ),
     ] = ""
 

@@ -52,6 +52,10 @@ SMALLEST = 8
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
 
+ZONE = "topology.kubernetes.io/zone"
+"""The label of a node with its zone."""
+
+
 class Slice(NamedTuple):
     """The block of a node's pods in one family."""
 
@@ -85,6 +89,11 @@ def slices(settings: ClusterSettings, node: ClusterNode) -> tuple[list[Slice], l
             first = block.network_address
             found[block.version] = Slice(name, block.version, str(block), str(first + 1), str(first + 2))
     return [found[version] for version in sorted(found)], problems
+
+
+def zone(node: ClusterNode | None) -> str | None:
+    """Return the zone of a node; "": it has none; None: there is no node."""
+    return None if node is None else node.metadata.labels.get(ZONE, "")
 
 
 def plan_node(settings: ClusterSettings, node: ClusterNode) -> Planned:

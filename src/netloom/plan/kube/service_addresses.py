@@ -136,11 +136,11 @@ class ServiceAddresses:
         chosen: dict[int, Address] = {}
         problems = list(asked.problems)
         for version in asked.families:
-            found = self._choose(holder, version, asked)
-            if isinstance(found, Problem):
-                problems.append(found)
-            elif found is not None:
-                chosen[version] = found
+            choice = self._choose(holder, version, asked)
+            if isinstance(choice, Problem):
+                problems.append(choice)
+            elif choice is not None:
+                chosen[version] = choice
         self._allocated[holder] = chosen
         self._claimed(holder, before)
         if problems:
@@ -161,9 +161,9 @@ class ServiceAddresses:
             said = f"{wanted} is wanted, and another Service has it: choose another, or delete that Service"
             return Problem("AddressInUse", said)
         has = (self._allocated.get(holder, {}).get(version), *self._observed.get(holder, ()))
-        for one in has:
-            if one and any(pool.holds(one) for pool in pools) and self._is_free(one, holder):
-                return one
+        for old in has:
+            if old and any(pool.holds(old) for pool in pools) and self._is_free(old, holder):
+                return old
         if asked.problems:
             return None
         for pool in pools:

@@ -7,14 +7,15 @@ pod, and a pod may be in the slice of one port only. So an endpoint that comes o
 Which endpoints are used is kube-proxy's choice: those that are ready; if none is, those that still serve while they
 terminate. A Service without endpoints has a LoadBalancer without endpoints, which refuses connections.
 
-With `internalTrafficPolicy: Local` this is chosen on each node from its own endpoints. Topology hints are ignored, as a
-proxy may.
+With `internalTrafficPolicy: Local` this is chosen on each node from its own endpoints. Where endpoints have hints, each
+node uses those that are for it or for its zone, as kube-proxy does: then an endpoint is listed once for each node that
+uses it. Hints by which some endpoint would be used nowhere are out of date, or odd, and are ignored.
 
 Left alone: Services without a cluster IP (headless), with type ExternalName, and those with a label that tells every
 proxy of the cluster to leave them alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netloom.model.kinds.kubernetes import EndpointSlice, Service, ServicePort, SliceEndpoint
@@ -56,7 +57,7 @@ class Backend(NamedTuple):
     ip: str
     port: int
     node: str = ""
-    """The node it is on, where that matters."""
+    """The node whose clients use it; "": all."""
 
 
 class _Part(NamedTuple):
@@ -67,8 +68,13 @@ class _Part(NamedTuple):
     endpoints: tuple[Endpoint, ...]
 
 
-def plan_service(settings: ClusterSettings, service: Service, slices: Iterable[EndpointSlice]) -> Planned:
-    """Return the LoadBalancers of a Service; `slices` are its EndpointSlices."""
+def plan_service(
+    settings: ClusterSettings,
+    service: Service,
+    slices: Iterable[EndpointSlice],
+    zones: Mapping[str, str] | None = None,
+) -> Planned:
+    """Return the LoadBalancers of a Service; `slices` are its EndpointSlices, `zones` those of all nodes ("": none)."""
     vips = cluster_ips(service)
     if not vips:
         return NOTHING
@@ -78,9 +84,7 @@ def plan_service(settings: ClusterSettings, service: Service, slices: Iterable[E
     given = tuple(slices)
     balancers = []
     for family, vip in vips.items():
-        used = [
-            (port, _limited(service, backends(given, port, family=family, local=local), problems)) for port in ports
-        ]
+        used = [(port, _used(service, given, port, family, zones, local=local, problems=problems)) for port in ports]
         for position, part in enumerate(_parts(used)):
             port = part.ports[0][0].name if position else ""
             name = names.service(service.metadata.namespace, service.metadata.name, family, port)
@@ -122,6 +126,96 @@ def backends(
     """
     ready: dict[str, set[Backend]] = {}
     serving: dict[str, set[Backend]] = {}
+    for one, endpoint in _endpoints(slices, port, family):
+        group = ready if _is_ready(endpoint) else serving if _is_serving(endpoint) else None
+        node = endpoint.node_name if local else ""
+        if group is not None and (node or not local):
+            group.setdefault(node, set()).add(one._replace(node=node))
+    return frozenset(one for some in (serving | ready).values() for one in some)
+
+
+def has_hints(one: EndpointSlice) -> bool:
+    """Whether endpoints of a slice say who should use them."""
+    return any(endpoint.hints is not None for endpoint in one.endpoints)
+
+
+def _used(
+    service: Service,
+    slices: Sequence[EndpointSlice],
+    port: ServicePort,
+    family: int,
+    zones: Mapping[str, str] | None,
+    *,
+    local: bool,
+    problems: list[Problem],
+) -> list[Backend]:
+    """Return the endpoints of a port, in order."""
+    near = None if local or not zones else _near(service, slices, port, family, zones, problems)
+    return _limited(service, near or backends(slices, port, family=family, local=local), problems)
+
+
+def _near(
+    service: Service,
+    slices: Iterable[EndpointSlice],
+    port: ServicePort,
+    family: int,
+    zones: Mapping[str, str],
+    problems: list[Problem],
+) -> frozenset[Backend] | None:
+    """Return the endpoints of a port for each node, by their hints; None: every node uses all."""
+    by_node = _hinted(slices, port, family, zones)
+    if not by_node:
+        return None
+    count, said = sum(map(len, by_node.values())), ""
+    if service.spec.session_affinity == "ClientIP":
+        said = "OVN has no session affinity for one node"
+    elif count > MOST_ENDPOINTS:
+        said = f"{count} endpoints for {len(zones)} nodes are too many: at most {MOST_ENDPOINTS}"
+    if said:
+        problems.append(Problem("HintsIgnored", f"{_title(service)}: all nodes use all endpoints: {said}"))
+        return None
+    return frozenset(one._replace(node=node) for node, found in by_node.items() for one in found)
+
+
+def _hinted(
+    slices: Iterable[EndpointSlice], port: ServicePort, family: int, zones: Mapping[str, str]
+) -> dict[str, Collection[Backend]]:
+    """Return the endpoints that each node uses; {} where hints make no difference.
+
+    As for kube-proxy, hints count only if every ready endpoint has them, and for a node with an endpoint by them.
+    """
+    of_node: dict[str, set[Backend]] = {}
+    of_zone: dict[str, set[Backend]] = {}
+    ready: set[Backend] = set()
+    for_nodes = for_zones = True
+    for one, endpoint in _endpoints(slices, port, family):
+        if not _is_ready(endpoint):
+            continue
+        ready.add(one)
+        nodes = endpoint.hints.for_nodes if endpoint.hints is not None else ()
+        places = endpoint.hints.for_zones if endpoint.hints is not None else ()
+        for_nodes, for_zones = for_nodes and bool(nodes), for_zones and bool(places)
+        for hint in nodes:
+            of_node.setdefault(hint.name, set()).add(one)
+        for hint in places:
+            of_zone.setdefault(hint.name, set()).add(one)
+    if not ready or not (for_nodes or for_zones):
+        return {}
+    found: dict[str, Collection[Backend]] = {}
+    for node, zone in zones.items():
+        near = of_node.get(node) if for_nodes else None
+        far = of_zone.get(zone) if for_zones and zone else None
+        found[node] = near or far or ready
+    used = {id(some): some for some in found.values()}
+    if all(some == ready for some in used.values()) or set().union(*used.values()) != ready:
+        return {}
+    return found
+
+
+def _endpoints(
+    slices: Iterable[EndpointSlice], port: ServicePort, family: int
+) -> Iterator[tuple[Backend, SliceEndpoint]]:
+    """Yield the endpoints of a port."""
     for one in slices:
         if one.address_type != FAMILIES[family]:
             continue
@@ -130,15 +224,9 @@ def backends(
             for given in one.ports
             if given.name == port.name and given.protocol == port.protocol and given.port and given.port < 65536
         ]
-        if not numbers:
-            continue
-        for endpoint in one.endpoints:
-            group = ready if _is_ready(endpoint) else serving if _is_serving(endpoint) else None
-            ip = _address(endpoint, family)
-            node = endpoint.node_name if local else ""
-            if group is not None and ip and (node or not local):
-                group.setdefault(node, set()).update(Backend(ip, number, node) for number in numbers)
-    return frozenset(one for some in (serving | ready).values() for one in some)
+        for endpoint in one.endpoints if numbers else ():
+            if ip := _address(endpoint, family):
+                yield from ((Backend(ip, number), endpoint) for number in numbers)
 
 
 def _is_ready(endpoint: SliceEndpoint) -> bool:
@@ -211,6 +299,7 @@ def _balancer(
         )
         for port, number in part.ports
     )
+    near = local or any(one.node for one in part.endpoints)
     outside = tuple(external_addresses(service, addresses.family(vip), problems))
     spec = LoadBalancerSpec(
         networks=(names.NETWORK,),
@@ -218,7 +307,7 @@ def _balancer(
         vips=vips,
         endpoints=part.endpoints,
         affinity_seconds=_affinity(service, problems),
-        internal_traffic_policy=InternalTrafficPolicy.LOCAL if local else InternalTrafficPolicy.CLUSTER,
+        internal_traffic_policy=InternalTrafficPolicy.LOCAL if near else InternalTrafficPolicy.CLUSTER,
         external_addresses=outside,
         external_traffic_policy=_policy(service) if outside or any(one.node_port for one in vips) else None,
     )
