@@ -108,7 +108,6 @@ CONFIGURATIONS: list[tuple[str, str, Any, int, str]] = [
     ("no name", "ADD", {"name": None}, 7, "name: None"),
     ("a name with a slash", "DEL", {"name": "a/b"}, 7, "name: 'a/b'"),
     ("IPAM of another plugin", "ADD", {"ipam": {"type": "host-local"}}, 2, "ipam: not supported"),
-    ("host ports", "ADD", {"runtimeConfig": {"portMappings": [{"hostPort": 80}]}}, 2, "runtimeConfig.portMappings"),
     ("a bandwidth", "ADD", {"runtimeConfig": {"bandwidth": {"ingressRate": 1}}}, 2, "runtimeConfig.bandwidth"),
     ("a capability nobody knows", "ADD", {"runtimeConfig": {"aliases": ["x"]}}, 2, "runtimeConfig.aliases"),
     ("runtimeConfig that is a list", "ADD", {"runtimeConfig": ["x"]}, 7, "runtimeConfig: must be an object"),
@@ -239,7 +238,8 @@ def test_a_storm_of_adds_and_deletes_ends_well(runtime: Runtime) -> None:
 def test_the_addresses_that_a_runtime_asks_for_are_compared_with_the_pods(runtime: Runtime) -> None:
     pod = runtime.pod("fixed", scheduled=False)
     runtime.schedule(pod, ips=["10.10.0.77"], mac="02:00:00:00:00:77")
-    asked = {"ips": ["10.10.0.77/24"], "mac": "02:00:00:00:00:77", "bandwidth": {}, "portMappings": []}
+    asked: Json = {"ips": ["10.10.0.77/24"], "mac": "02:00:00:00:00:77", "bandwidth": {}}
+    asked["portMappings"] = [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]
     result = runtime.added(pod, runtimeConfig=asked)
     assert result["interfaces"][1]["mac"] == "02:00:00:00:00:77"
     assert "10.10.0.77/24" in [ip["address"] for ip in result["ips"]]

@@ -1,7 +1,7 @@
 """Keeps the nftables table of a node of a Kubernetes cluster, and has the kernel forward packets.  There is one key.
 
-    attachment node.NODE ──────────────────┐
-    LoadBalancers with ways from outside ──┴─► plan/kube/node.py ─► drivers/nft
+    attachments: node.NODE, hostPorts of pods ─┐
+    LoadBalancers with ways from outside ──────┴─► plan/kube/node.py ─► drivers/nft
 
 While the node has no such attachment it is no part of the cluster, and the table does not exist. Nothing is written
 before all LoadBalancers are known: the table of the previous agent stays as it is. Every minute the table is read back,
@@ -10,7 +10,7 @@ since nothing announces that others changed it (`nft flush ruleset`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -20,9 +20,11 @@ from netloom.control.runtime.cache import Cache, Change
 from netloom.control.runtime.informer import informer
 from netloom.drivers.nft.tracking import Targets, targets
 from netloom.drivers.shapes import ReconciledSet
+from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.plan.kube import names
+from netloom.plan.kube.host_ports import host_ports
 from netloom.plan.kube.nftables import Table
 from netloom.plan.kube.node import ClusterNode, cluster_node, is_host, plan_table
 from netloom.plan.problem import Problem, ProblemError, Unit
@@ -81,8 +83,11 @@ class ClusterReconciler:
         return (KEY,)
 
     def attachment_changed(self, change: Change[AttachmentView]) -> Collection[str]:
-        """Return the key if the attachment of the node itself changed."""
-        return (KEY,) if change.key == (self._namespace, self._name) else ()
+        """Return the key if the attachment of the node itself changed, or one that has ports of the node."""
+        if change.key.namespace != self._namespace:
+            return ()
+        has_ports = any(view is not None and _has_ports(view) for view in (change.old, change.new))
+        return (KEY,) if has_ports or change.key.name == self._name else ()
 
     def balancer_changed(self, change: Change[LoadBalancer]) -> Collection[str]:
         """Return the key if something changed that the table follows from."""
@@ -127,7 +132,7 @@ class ClusterReconciler:
             raise ProblemError("NotAddressed", f"NetworkAttachment {self._namespace}/{self._name} has no address yet")
         if not self.balancers.synced.is_set():
             return None
-        planned = plan_table(node, self.balancers.cache)
+        planned = plan_table(node, self.balancers.cache, host_ports(self._with_ports()))
         if planned.problems != self._problems:
             self._problems = planned.problems
             for unit, problem in planned.problems:
@@ -138,6 +143,11 @@ class ClusterReconciler:
         if due:
             self._enable(node)
         return "; ".join(f"{unit}: {problem.message}" for unit, problem in planned.problems[:3])
+
+    def _with_ports(self) -> Iterator[NetworkAttachment]:
+        for view in self._attachments:
+            if view.stored.namespace == self._namespace and not view.going and _has_ports(view):
+                yield view.value
 
     def _enable(self, node: ClusterNode) -> None:
         for setting in self._forward(node.device, node.families):
@@ -154,3 +164,7 @@ class ClusterReconciler:
         except OSError as error:
             log.info("cannot forget flows of UDP: %s", error)
         self._targets = now
+
+
+def _has_ports(view: AttachmentView) -> bool:
+    return names.HOST_PORTS in view.value.metadata.annotations

@@ -1,4 +1,4 @@
-"""The flows of UDP that the connection tracker sends to where no nodePort or external address leads any more.
+"""The flows of UDP that the connection tracker sends to where no nodePort, hostPort or external address leads any more.
 
 A flow is translated as its first packet was, for as long as it does not pause. A client of UDP may never pause, so its
 flow must be forgotten when its endpoint is gone, or when a nodePort begins to exist for it. TCP needs none of this: a
@@ -56,14 +56,14 @@ class Flow(NamedTuple):
 
 
 Targets = Mapping[str, frozenset[str]]
-"""By the key of a nodePort or external address of UDP: where it may lead."""
+"""By the key of a port or external address of UDP: where it may lead."""
 
 
 def targets(table: Table | None) -> Targets:
     """Return where a table leads packets of UDP."""
     found: dict[str, set[str]] = {}
     for name, one in (table.sets if table is not None else {}).items():
-        if one.data and name.startswith(("node-port", "external")):
+        if one.data and name.startswith(("node-port", "external", "host-port")):
             for key, value in one.elements.items():
                 if f" . {UDP} . " in key or key.startswith(f"{UDP} . "):
                     kept = found.setdefault(f"{name[-1]}:{key}", set())

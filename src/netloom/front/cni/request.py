@@ -196,10 +196,11 @@ def _capabilities(configuration: Mapping[str, Any]) -> tuple[tuple[str, ...], st
     asked = configuration.get("runtimeConfig") or {}
     if not isinstance(asked, dict):
         raise CniError(Code.CONFIGURATION, "runtimeConfig: must be an object")
-    # A runtime may pass a capability without a use for it: no bandwidth, no ports.
+    # A runtime may pass a capability without a use for it, such as no bandwidth. The ports of the node are in the pod's
+    # attachment too (plan/kube/host_ports.py).
     for name, value in asked.items():
         used = any(value.values()) if isinstance(value, dict) else bool(value)
-        if name not in ("ips", "mac") and used:
+        if name not in ("ips", "mac", "portMappings") and used:
             raise CniError(Code.UNSUPPORTED, f"runtimeConfig.{name}: not supported", str(name))
     ips, mac = asked.get("ips") or [], asked.get("mac") or ""
     if not isinstance(ips, list) or not all(isinstance(ip, str) and _is_address(ip) for ip in ips):

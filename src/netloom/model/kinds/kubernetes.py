@@ -52,11 +52,14 @@ class LabelSelector(Value, frozen=True, kw_only=True):
 
 
 class ContainerPort(Value, frozen=True, kw_only=True):
-    """A port of a container, to which a NetworkPolicy may refer by name."""
+    """A port of a container, to which a NetworkPolicy may refer by name, and which the node may have too."""
 
     name: str = ""
     container_port: int = 0
     protocol: str = "TCP"
+    host_port: int = 0
+    """The port of the node that leads to it; 0: none."""
+    host_ip: str = field(default="", name="hostIP")
 
 
 class Container(Value, frozen=True, kw_only=True):

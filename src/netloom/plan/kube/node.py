@@ -3,9 +3,11 @@
     prerouting ─┬─ not from nl-host ─► outside ── no client of it: drop
                 │                         │ ──── policy local ─► local4-K ─► slot4-N: an endpoint here; or drop
                 ▼                         ▼
-    output ─► services ── nodePort, external address ─► the VIP, which OVN balances on the port of nl-host
+    output ─► services ─┬─ hostPort ─► the pod, which is on this node
+                        └─ nodePort, external address ─► the VIP, which OVN balances on the port of nl-host
 
     postrouting ── to a Service through nl-host: masquerade, so that the reply returns to this node
+                ├─ from a pod to another through nl-host, by a hostPort: masquerade, for the same reason
                 └─ from a pod, not to pods or Services: masquerade, because nobody else has a route to pods
 
 Pods and the node itself reach a LoadBalancer of policy `local` as any other, by its VIP: only connections from outside
@@ -27,6 +29,7 @@ from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.policy import ExternalTrafficPolicy, LoadBalancer, Vip
 from netloom.model.values import addresses
 from netloom.plan.kube import nftables
+from netloom.plan.kube.host_ports import HostPort
 from netloom.plan.kube.names import HOST, HOST_DEVICE
 from netloom.plan.kube.nftables import Chain, Expression, Hook, NamedSet, Rule, Table, element, rule
 from netloom.plan.problem import Problem, Unit
@@ -45,6 +48,7 @@ TO_THE_NODE = nftables.equal(
     Expression("fib daddr type", {"fib": {"result": "type", "flags": ["daddr"]}}), nftables.constant("local")
 )
 NODE_PORT, EXTERNAL = "node-port", "external"
+HOST_PORT, EVERY_ADDRESS = "host-ports", "host-ports-any"
 
 
 class ClusterNode(Struct, frozen=True, kw_only=True):
@@ -100,8 +104,11 @@ class Planned(NamedTuple):
     problems: Sequence[tuple[Unit, Problem]]
 
 
-def plan_table(node: ClusterNode, balancers: Iterable[LoadBalancer]) -> Planned:
-    """Return the table of a node; the order of LoadBalancers does not matter."""
+def plan_table(node: ClusterNode, balancers: Iterable[LoadBalancer], ports: Iterable[HostPort] = ()) -> Planned:
+    """Return the table of a node; the order of LoadBalancers does not matter.
+
+    Of `ports` that are the same, the first is used.
+    """
     problems: list[tuple[Unit, Problem]] = []
     plans = {family: _Family(node, family, problems) for family in node.families}
     for balancer in sorted(balancers, key=lambda one: (one.metadata.namespace, one.metadata.name)):
@@ -109,6 +116,9 @@ def plan_table(node: ClusterNode, balancers: Iterable[LoadBalancer]) -> Planned:
             for vip in sorted(balancer.spec.vips, key=lambda one: (one.ip, one.port, one.protocol)):
                 if family := plans.get(addresses.family(vip.ip)):
                     family.add(balancer, vip)
+    for port in ports:
+        if family := plans.get(addresses.family(port.ip)):
+            family.add_port(port)
     sets: dict[str, NamedSet] = {}
     chains: dict[str, Chain] = {}
     for plan in plans.values():
@@ -155,6 +165,9 @@ class _Family:
         self._verdicts: dict[str, dict[str, str]] = {NODE_PORT: {}, EXTERNAL: {}}
         self._endpoints: dict[str, list[dict[str, str]]] = {EXTERNAL: [], NODE_PORT: []}
         """By their number N. External addresses are looked up first: theirs is the longer key."""
+        self._host_ports: dict[str, str] = {}
+        self._every_address: dict[str, str] = {}
+        """Those of each address of the node."""
         self._restricted: dict[str, str] = {}
         self._permitted: dict[str, str] = {}
 
@@ -184,6 +197,14 @@ class _Family:
             self._clusters[way][key] = element(ip, vip.port)
             if balancer.spec.external_traffic_policy is ExternalTrafficPolicy.LOCAL:
                 self._localize(way, key, balancer, vip)
+
+    def add_port(self, port: HostPort) -> None:
+        """Plan the way from a port of the node to a pod; a port of one address precedes that of every address."""
+        to = element(port.ip, port.target)
+        if port.host:
+            self._host_ports.setdefault(element(port.host, port.protocol, port.port), to)
+        else:
+            self._every_address.setdefault(element(port.protocol, port.port), to)
 
     def _takes(self, balancer: LoadBalancer, key: str, what: str) -> bool:
         """Whether a LoadBalancer gets a port or an external address: the first by name."""
@@ -251,6 +272,8 @@ class _Family:
             "pods": NamedSet(key=(address,), interval=True, elements=self._blocks(self._node.pods)),
             "services": NamedSet(key=(address,), interval=True, elements=self._blocks(self._node.services)),
             "restricted": NamedSet(key=keys[EXTERNAL], elements=self._restricted),
+            HOST_PORT: NamedSet(key=keys[EXTERNAL], data=(address, port), elements=self._host_ports),
+            EVERY_ADDRESS: NamedSet(key=keys[NODE_PORT], data=(address, port), elements=self._every_address),
             "permitted": NamedSet(key=(*keys[EXTERNAL], address), interval=True, elements=self._permitted),
         }
         # An external address may be one of the node, where a nodePort of another LoadBalancer is looked up next.
@@ -288,13 +311,22 @@ class _Family:
     def services(self) -> Iterable[Rule]:
         """Return the rules that lead to VIPs."""
         external, node_port = nftables.joined(*self._key(EXTERNAL)), nftables.joined(*self._key(NODE_PORT))
+        # Only addresses of the node: a pod must not get what others send elsewhere.
+        yield rule(TO_THE_NODE, nftables.destination(self._protocol, external, self._name(HOST_PORT)))
         yield rule(nftables.destination(self._protocol, external, self._name("externals")))
         yield rule(*self._to_the_node(), nftables.destination(self._protocol, node_port, self._name("node-ports")))
+        yield rule(*self._to_the_node(), nftables.destination(self._protocol, node_port, self._name(EVERY_ADDRESS)))
 
     def postrouting(self, into: Expression, out: Expression) -> Iterable[Rule]:
         """Return the rules for sources."""
         pods, services = nftables.named(self._name("pods")), nftables.named(self._name("services"))
         yield rule(into, nftables.equal(self._destination, services), nftables.MASQUERADE)
+        yield rule(
+            into,
+            nftables.equal(self._source, pods),
+            nftables.equal(self._destination, pods),
+            nftables.MASQUERADE,
+        )
         yield rule(
             nftables.equal(self._source, pods),
             nftables.differs(self._destination, pods),

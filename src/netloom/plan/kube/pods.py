@@ -14,6 +14,7 @@ from netloom.model.kinds.kubernetes import Pod
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.cluster import Slice
+from netloom.plan.kube.host_ports import annotation
 from netloom.plan.kube.indexes import port_labels
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned, meta
 from netloom.plan.problem import Problem
@@ -40,7 +41,12 @@ def plan_pod(settings: ClusterSettings, pod: Pod, own: Sequence[Slice]) -> Plann
     attachment = NetworkAttachment(
         api_version=NETWORK_ATTACHMENT.api_version,
         kind=NETWORK_ATTACHMENT.name,
-        metadata=meta(settings, names.pod(given.namespace, given.name), labels, {names.POD_NAME: given.name}),
+        metadata=meta(
+            settings,
+            names.pod(given.namespace, given.name),
+            labels,
+            {names.POD_NAME: given.name, **annotation(pod)},
+        ),
         spec=NetworkAttachmentSpec(
             node=pod.spec.node_name,
             network=names.NETWORK,
