@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import click
 
 from netloom.cli.terminal import ended_by_term
+from netloom.errors import Invalid
 
 if TYPE_CHECKING:
     from netloom.lab import Lab
     from netloom.lab.state import Reflector
 
+LOAD_SECONDS = 600
 OVN = {"none": 0, "1": 1, "3": 3}
 DATA = click.option(
     "--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab."
@@ -250,6 +252,28 @@ def on(data: Path, site: int | None, nodes: tuple[str, ...]) -> None:
     for node in nodes:
         found.on(node)
         click.echo(f"{node} is on and Ready.")
+
+
+@lab.command("load-image")
+@DATA
+@click.argument(
+    "archives",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+def load_image(data: Path, archives: tuple[Path, ...]) -> None:
+    """Import images, from archives as `docker save` writes them, on every host of a lab with --kube."""
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    if not found.layout.state.kube:
+        raise Invalid(f"the lab in {_shown(data)} has no Kubernetes cluster: bring up one with --kube")
+    for node in found.nodes:
+        for archive in archives:
+            found.exec(node, ["ctr", "images", "import", str(archive.absolute())], timeout=LOAD_SECONDS)
+        click.echo(f"{node} has the images.")
 
 
 @lab.command()

@@ -22,7 +22,7 @@ PAUSE = "netloom.dev/pause:1"
 TOOLS = "netloom.dev/tools:1"
 ARCHIVE = "tools.tar"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x"}
-_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -37,14 +37,18 @@ _INTERPRETER = 3
 def prepare(folder: Path) -> None:
     """Write the archive of the images for every node."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    wait = {"Cmd": ["/bin/sleep", "infinity"], "Env": [PATH]}
+    files.write_whole(folder / ARCHIVE, archive(layer(), {PAUSE: wait, TOOLS: wait}), mode=0o644)
+
+
+def layer(more: Mapping[str, bytes] | None = None) -> bytes:
+    """Return a layer with the system of a busybox, and further programs: path -> contents."""
     program = Path(shutil.which("busybox") or "busybox").resolve()
     contents = program.read_bytes()
     if is_dynamic(contents):
         raise Invalid(f"{program} is not statically linked: install it, as with apt-get install busybox-static")
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, timeout=20, check=True)
-    layer = _layer(contents, listed.stdout.split())
-    wait = {"Cmd": ["/bin/sleep", "infinity"], "Env": [_PATH]}
-    files.write_whole(folder / ARCHIVE, archive(layer, {PAUSE: wait, TOOLS: wait}), mode=0o644)
+    return _layer(contents, listed.stdout.split(), more or {})
 
 
 def archive(layer: bytes, images: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -82,12 +86,14 @@ def is_dynamic(program: bytes) -> bool:
     return any(number(start + index * size, 4) == _INTERPRETER for index in range(count))
 
 
-def _layer(busybox: bytes, applets: Iterable[str]) -> bytes:
+def _layer(busybox: bytes, applets: Iterable[str], more: Mapping[str, bytes]) -> bytes:
     members = [_folder(name, mode) for name, mode in _FOLDERS.items()]
     members.append(_file("bin/busybox", busybox, mode=0o755))
-    members += [_link(f"bin/{name}", "busybox") for name in sorted(set(applets) - {"busybox"})]
+    linked = {f"bin/{name}" for name in applets} - {"bin/busybox", *more}
+    members += [_link(name, "busybox") for name in sorted(linked)]
     members += [_link(name, target) for name, target in _LINKS.items()]
     members += [_file(name, text.encode()) for name, text in _FILES.items()]
+    members += [_file(name, data, mode=0o755) for name, data in sorted(more.items())]
     return _tar(members)
 
 
