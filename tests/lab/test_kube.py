@@ -75,7 +75,7 @@ def test_every_node_is_ready_and_the_status_shows_the_parts(kube: Lab, kubectl: 
     assert [node["spec"]["podCIDRs"][0] for node in nodes] == ["10.244.1.0/24", "10.244.2.0/24"]
     shown = labs.command("status", "--data", kube.layout.folder)
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    parts = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "controller")
+    parts = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns", "controller")
     for part in (*parts, *(f"{name}-{node}" for name in ("containerd", "kubelet", "agent") for node in NODES)):
         assert f"─ {part} " in shown.stdout
     assert f"kube  172.31.1.1, Kubernetes {kube_support.CURRENT}" in shown.stdout

@@ -48,11 +48,11 @@ def test_containerd_and_kubelet_use_only_folders_of_their_node(tmp_path: Path) -
 
 def test_every_process_is_started_after_what_it_needs(tmp_path: Path) -> None:
     found = {program.name: program for program in programs(_places(tmp_path).layout)}
-    assert {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "controller"} < set(found)
+    assert {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns", "controller"} < set(found)
     assert "serve" not in found
     for program in found.values():
         assert set(program.needs) <= set(found), program.name
-    for name in ("controller", "agent-n1", "kubelet-n1", "kube-scheduler"):
+    for name in ("controller", "agent-n1", "kubelet-n1", "kube-scheduler", "coredns"):
         assert "kube-apiserver" in found[name].needs
     assert found["kubelet-n1"].place == "n1"
     assert found["etcd"].place == "kube"
@@ -61,7 +61,9 @@ def test_every_process_is_started_after_what_it_needs(tmp_path: Path) -> None:
 def test_missing_programs_are_named_with_how_to_build_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETLOOM_KUBE_BIN", str(tmp_path))
     _programs(tmp_path / "v1.36.3", ("kubectl", "kube-apiserver"))
-    with pytest.raises(NotFound, match=r"tools/kube/build 1\.36\.3 kube-controller-manager kube-scheduler kubelet`"):
+    with pytest.raises(
+        NotFound, match=r"tools/kube/build 1\.36\.3 kube-controller-manager kube-scheduler kubelet coredns`"
+    ):
         binaries.folder("1.36.3")
     _programs(tmp_path / "v1.36.3", binaries.BUILT)
     assert binaries.folder("1.36.3") == tmp_path / "v1.36.3"

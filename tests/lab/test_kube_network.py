@@ -109,6 +109,34 @@ def test_pods_reach_the_world_and_the_api(kube: Lab, kubectl: Kubectl, pods: dic
         _exec(kube, kubectl, pod, "sh", "-c", "timeout 5 nc 10.96.0.1 443 < /dev/null")
 
 
+def test_pods_resolve_the_names_of_services_and_nothing_else(
+    kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
+) -> None:
+    for pod in pods:
+        _until_fetched(kube, kubectl, pod, "http://web/", set(pods))
+        assert "10.96.0.1\n" in _exec(kube, kubectl, pod, "nslookup", "kubernetes.default.svc.cluster.local")
+    lookup = ("exec", next(iter(pods)), "--", "nslookup", "netloom.dev")
+    assert "REFUSED" in kubectl.run(*lookup, kubeconfig=kube.kubeconfig, check=False).out
+
+
+def test_a_port_of_a_node_leads_to_a_pod(kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]) -> None:
+    serve = "hostname > /www/index.html; exec httpd -f -p 8000 -h /www"
+    ports = [{"containerPort": 8000, "hostPort": 8080}]
+    container = {"name": "ported", "image": images.TOOLS, "command": ["sh", "-c", serve], "ports": ports}
+    spec = {"terminationGracePeriodSeconds": 0, "nodeName": "n1", "containers": [container]}
+    text = json.dumps(_object("v1", "Pod", name="ported", spec=spec))
+    kubectl.run("apply", "-f", "-", stdin=text, kubeconfig=kube.kubeconfig)
+    try:
+        for place, host in (("outside", "192.0.2.101"), ("outside", "[2001:db8::65]"), ("n1", "172.31.0.1")):
+            _until_answered(kube, place, f"http://{host}:8080/", {"ported"})
+        for pod in pods:
+            _until_fetched(kube, kubectl, pod, "http://172.31.0.1:8080/", {"ported"})
+    finally:
+        kubectl.run("delete", "pod", "ported", kubeconfig=kube.kubeconfig)
+    fetch = ["curl", "-s", "-m", "2", "http://192.0.2.101:8080/"]
+    wait_until(lambda: kube.exec("outside", fetch, check=False).returncode != 0, what="the port to lead nowhere")
+
+
 def test_pods_are_reached_while_all_that_made_them_is_killed(
     kube: Lab, kubectl: Kubectl, pods: dict[str, dict[str, Any]]
 ) -> None:

@@ -9,7 +9,7 @@ from netloom.errors import Invalid, NotFound
 
 NEWEST = "1.36.3"
 """The newest version that tools/kube builds."""
-BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "coredns")
 INSTALLED = {"etcd": "etcd-server", "containerd": "containerd", "ctr": "containerd", "runc": "runc"}
 INSTALLED |= {"nft": "nftables", "busybox": "busybox-static", "findmnt": "util-linux", "mount": "mount"}
 PLUGINS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")

@@ -1,4 +1,5 @@
-"""The objects that a lab's cluster gets from the lab: Netloom's kinds, roles and policies, and the Nodes.
+"""The objects that a lab's cluster gets from the lab: Netloom's kinds, roles and policies, the Service of
+the DNS, and the Nodes.
 
 The Nodes are made ahead of their kubelets, with the addresses of their pods: so these, and the routes of the control
 plane to them, follow from the number of the node.
@@ -6,6 +7,7 @@ plane to them, follow from the number of the node.
 
 import json
 
+from netloom.lab.kube import naming
 from netloom.lab.kube.places import Places, pod_cidrs
 from netloom.lab.layout import Layout
 from netloom.model.document import Document
@@ -19,6 +21,7 @@ def prepare(places: Places) -> None:
     """Write the objects, as files for kubectl."""
     nodes = places.layout.nodes
     netloom = [*manifests.common(nodes), *node_policies.objects(), *node_policies.events(), *manifests.pod_network()]
+    netloom += naming.objects(places)
     made = {places.crds: crds(), places.objects: netloom, places.nodes: [_node(name) for name in nodes]}
     made[places.probe] = [_agents_node(places.layout, nodes[0])]
     for path, items in made.items():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from netloom.lab.kube import naming
 from netloom.lab.kube.places import DOMAIN, FIRST_SERVICES, PLACE, PORT, Places
 from netloom.lab.layout import Layout
 from netloom.run import files
@@ -43,6 +44,7 @@ def prepare(layout: Layout, *, now: datetime) -> None:
     files.write_whole(own / "service-accounts.pub", certificates.public_key(key))
     for name in ("kube-controller-manager", "kube-scheduler"):
         issuer.kubeconfig(places.kubeconfig(name), LOCAL, f"system:{name}")
+    issuer.kubeconfig(places.kubeconfig("coredns"), LOCAL, naming.USER)
     issuer.kubeconfig(layout.kubeconfig, layout.url, "kubernetes-admin", ["system:masters"])
     issuer.kubeconfig(layout.controller_kubeconfig, layout.url, f"system:serviceaccount:{NAMESPACE}:{CONTROLLER}")
     for node in layout.nodes:

@@ -1,7 +1,8 @@
 """The addresses and files of a lab's Kubernetes.
 
-    nl-ID-kube                     etcd, kube-apiserver, kube-controller-manager, kube-scheduler; `eth0` 172.31.1.1/16
-                                   on the underlay, which kubelets and pods reach; the user through 127.0.0.1:PORT
+    nl-ID-kube                     etcd, kube-apiserver, kube-controller-manager, kube-scheduler, coredns; `eth0`
+                                   172.31.1.1/16 on the underlay, which kubelets and pods reach; the user through
+                                   127.0.0.1:PORT
     nl-ID-nK                       kubelet, containerd; pods have namespaces of their own
 
     DIR/kube.kubeconfig            the administrator's
@@ -54,6 +55,7 @@ class Places:
         self.objects = self.folder / "objects.json"
         self.probe = self.folder / "probe.json"
         self.nodes = self.folder / "nodes.json"
+        self.corefile = self.folder / "Corefile"
         self.url = f"https://{layout.kube_ip}:{PORT}"
         """The URL of the API for nodes and pods."""
 

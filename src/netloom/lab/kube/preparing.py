@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from netloom.lab.kube import binaries, cgroups, images, network, objects, pki, settings
+from netloom.lab.kube import binaries, cgroups, images, naming, network, objects, pki, settings
 from netloom.lab.kube.places import Places
 from netloom.lab.layout import Layout
 
@@ -15,6 +15,7 @@ def prepare(layout: Layout, *, now: datetime) -> None:
     pki.prepare(layout, now=now)
     objects.prepare(places)
     images.prepare(places.images)
+    naming.prepare(places)
     snapshotter = settings.snapshotter(layout.folder)
     for node in layout.nodes:
         settings.prepare(places, node, snapshotter=snapshotter)

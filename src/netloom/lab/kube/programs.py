@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from netloom.front.api.auth.delegated import NODE_PREFIX, NODES
 from netloom.lab.daemons.program import Program
 from netloom.lab.kube import images, network, settings
+from netloom.lab.kube.naming import READY
 from netloom.lab.kube.places import PLACE, POD_CIDRS, PORT, SERVICE_CIDRS, Places
 from netloom.model.registry import GROUP, KINDS
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from netloom.lab.layout import Layout
 
 API = "kube-apiserver"
+DNS_SERVER = "coredns"
 _ETCD = "http://127.0.0.1:2379"
 _ETCD_PEERS = "http://127.0.0.1:2380"
 
@@ -119,6 +121,13 @@ def _control_plane(places: Places) -> list[Program]:
         needs=(API,),
         health="https://127.0.0.1:10257/healthz",
     )
+    dns = Program(
+        name=DNS_SERVER,
+        place=PLACE,
+        argv=(str(programs / DNS_SERVER), "-conf", str(places.corefile)),
+        needs=(API,),
+        health=f"http://{READY}/ready",
+    )
     scheduler = Program(
         name="kube-scheduler",
         place=PLACE,
@@ -131,7 +140,7 @@ def _control_plane(places: Places) -> list[Program]:
         needs=(API,),
         health="https://127.0.0.1:10259/healthz",
     )
-    return [etcd, api, manager, scheduler]
+    return [etcd, api, manager, scheduler, dns]
 
 
 def _objects(places: Places) -> tuple[tuple[str, ...], ...]:
