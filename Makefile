@@ -15,6 +15,7 @@ OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
 KILLS ?= 50
 WORKERS ?= 2# concurrent test processes; each may start its own etcd and kube-apiserver
+FOCUS ?=# part of the names of Kubernetes' tests, as in: make test-conformance FOCUS=DNS
 ARGS ?=# additional arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
 # Tests that need neither root nor other programs, with fewer seeds and histories.
@@ -63,6 +64,12 @@ test-versions: test-setup kubectl-old  ## run the tests against other versions o
 .PHONY: test-kills
 test-kills: test-setup  ## kill controller and agents while Sandboxes are deployed and removed, 50 times (or KILLS=N)
 	@NETLOOM_TEST_KILLS=$(KILLS) $(PYTEST) -n0 tests/lab/test_sandbox_kills.py $(ARGS)
+
+.PHONY: test-conformance
+test-conformance: test-setup kube  ## run Kubernetes' own tests of the network on a lab, all or FOCUS='REGEX'
+	@tools/system-packages conformance
+	@tools/kube/build $(KUBE) e2e.test agnhost >/dev/null
+	@$(BIN)/python -m tests.conformance --workers $(WORKERS) --focus '$(FOCUS)' $(ARGS)
 
 .PHONY: test-vm
 test-vm: setup  ## run the tests that need a kernel with netem, in a virtual machine
