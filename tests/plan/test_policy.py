@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
+from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile, Tier
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.port_groups import covered, group, memberships
 from netloom.plan.problem import Unit
@@ -66,7 +66,7 @@ def rules(ends: str) -> st.SearchStrategy[Any]:
         {
             ends: st.lists(peers, max_size=2),
             "ports": st.lists(ranges, max_size=2),
-            "action": st.sampled_from(list(Action)),
+            "action": st.sampled_from([Action.ALLOW, Action.DROP, Action.REJECT]),
             "log": st.booleans(),
         }
     )
@@ -140,7 +140,8 @@ def wanted_of(
     profiles: list[SecurityProfile], port: Port, field: str, ip: str, protocol: str, number: int
 ) -> tuple[str, bool]:
     mine = [one for one in profiles if covers(one, port)]
-    lists = [found for one in mine if (found := getattr(one.spec, field)) is not None]
+    default = [one for one in mine if one.spec.tier is Tier.DEFAULT]
+    lists = [found for one in default if (found := getattr(one.spec, field)) is not None]
     if not lists:
         return ("allow-related", False) if mine else ("", False)
     hit = [rule for found in lists for rule in found if applies(rule, ip, protocol, number, profiles)]

@@ -36,6 +36,19 @@ class Action(StrEnum):
     ALLOW = "allow"
     DROP = "drop"
     REJECT = "reject"
+    PASS = "pass"  # noqa: S105
+
+
+class Tier(StrEnum):
+    """The tier of a profile; tiers are evaluated in this order."""
+
+    ADMIN = "admin"
+    DEFAULT = "default"
+    BASELINE = "baseline"
+
+
+MAX_PRIORITY = 199_999
+"""The priority of a profile that is evaluated last in its tier."""
 
 
 def _exceptions_are_inside(peer: Document) -> bool:
@@ -93,8 +106,18 @@ class PortRange(Value, frozen=True, kw_only=True):
     end_port: Annotated[Port | None, meta("The last port of the range.")] = None
 
 
+_PASS_WITHOUT_LOG = Rule(
+    "self.action != 'pass' || !self.log",
+    lambda self: self.get("action") != Action.PASS or not self.get("log"),
+    "must not be true when action is pass: what applies in a tier below can log",
+    path=".log",
+)
+
+
 class IngressRule(Value, frozen=True, kw_only=True):
     """A rule for ingress traffic."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (_PASS_WITHOUT_LOG,)
 
     from_: Annotated[tuple[Peer, ...], meta("The sources. Any source if absent or empty.", maxItems=32)] = field(
         default=(), name="from"
@@ -109,6 +132,8 @@ class IngressRule(Value, frozen=True, kw_only=True):
 class EgressRule(Value, frozen=True, kw_only=True):
     """A rule for egress traffic."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (_PASS_WITHOUT_LOG,)
+
     to: Annotated[tuple[Peer, ...], meta("The destinations. Any destination if absent or empty.", maxItems=32)] = ()
     ports: Annotated[
         tuple[PortRange, ...], meta("The destination ports. All traffic if absent or empty.", maxItems=32)
@@ -117,19 +142,65 @@ class EgressRule(Value, frozen=True, kw_only=True):
     log: Annotated[bool, meta("Whether to log matching traffic.", default=False)] = False
 
 
+_PASSES = " || ".join(f"(has(self.{way}) && self.{way}.exists(r, r.action == 'pass'))" for way in ("ingress", "egress"))
+
+
+def _passes(spec: Document) -> bool:
+    return any(rule.get("action") == Action.PASS for way in ("ingress", "egress") for rule in spec.get(way, ()))
+
+
 class SecurityProfileSpec(Value, frozen=True, kw_only=True):
     """Desired state of a profile."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.tier != 'default') == has(self.priority)",
+            lambda self: (self.get("tier", Tier.DEFAULT) != Tier.DEFAULT) == ("priority" in self),
+            "must be set when tier is admin or baseline, and only then",
+            path=".priority",
+        ),
+        Rule(
+            f"self.tier != 'default' || !({_PASSES})",
+            lambda self: self.get("tier", Tier.DEFAULT) != Tier.DEFAULT or not _passes(self),
+            "a rule may have the action pass only when tier is admin or baseline",
+            path=".tier",
+        ),
+    )
 
     selector: Annotated[
         LabelSelector | None, meta("The profile applies to attachments with these labels, and to those that name it.")
     ] = None
+    tier: Annotated[
+        Tier,
+        meta(
+            "When the rules are evaluated. admin and baseline: rules in order, the first that matches applies; admin"
+            " before all profiles of tier default, baseline only for attachments and directions without a list of such"
+            " a profile.",
+            default="default",
+        ),
+    ] = Tier.DEFAULT
+    priority: Annotated[
+        int | None,
+        meta(
+            "Of the profiles of tier admin, and of those of tier baseline, the lowest is evaluated first.",
+            format="int32",
+            minimum=0,
+            maximum=MAX_PRIORITY,
+        ),
+    ] = None
     ingress: Annotated[
         tuple[IngressRule, ...] | None,
-        meta("Ingress rules. If present, even if empty, ingress traffic that no rule allows is dropped.", maxItems=64),
+        meta(
+            "Ingress rules. If present in tier default, even if empty, ingress traffic that no rule allows is dropped.",
+            maxItems=64,
+        ),
     ] = None
     egress: Annotated[
         tuple[EgressRule, ...] | None,
-        meta("Egress rules. If present, even if empty, egress traffic that no rule allows is dropped.", maxItems=64),
+        meta(
+            "Egress rules. If present in tier default, even if empty, egress traffic that no rule allows is dropped.",
+            maxItems=64,
+        ),
     ] = None
 
 
@@ -143,6 +214,7 @@ class SecurityProfile(Resource, frozen=True, kw_only=True):
     """A stateful firewall profile.
 
     An attachment with a profile that has an ingress list drops ingress that no such profile allows; egress likewise.
+    Profiles of the tiers admin and baseline have precedence over such profiles, or apply where there is none.
     """
 
     spec: SecurityProfileSpec

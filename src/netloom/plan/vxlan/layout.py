@@ -23,7 +23,7 @@ site. A broadcast that asks for an address goes only to the port that has it. Ot
     reg1   which part of the receivers FLOOD is at
     reg2,3 the other end's class
     reg4,5 the profile whose rules are evaluated
-    reg6   VERDICT: one bit for each action that a matching rule has
+    reg6   VERDICT: one bit for each action that a matching rule has, in each tier
 
 Each port with profiles has a conntrack zone of its own, so a connection between two of them is tracked twice, and ports
 without profiles are not tracked at all. Zones are numbered from the top, those of ovn-controller from the bottom: the

@@ -11,7 +11,9 @@ flow for each direction. The other ends of a rule are not in its flows: an addre
 and the rule refers to classes. A rule with other ends and with ports is a conjunction of the two. So the number of
 flows grows with ports, with members and with rules, and never with the product of two of them.
 
-A matching rule sets a bit; drop and reject forbid, in whatever order the rules are. An established connection is
+A matching rule sets a bit; drop and reject forbid, in whatever order the rules are. In the tiers admin and baseline
+(`plan/policy/tiers.py`) rules are in order: those of one profile by the priorities of their flows, and the flows match
+only while no bit of their tier is set. An established connection is
 evaluated again with each packet of its initiator: when a rule changes, connections that it no longer allows end, with
 their replies.
 
@@ -24,7 +26,16 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, PortRange, RuleProtocol, SecurityProfile
+from netloom.model.kinds.policy import (
+    Action,
+    EgressRule,
+    IngressRule,
+    Peer,
+    PortRange,
+    RuleProtocol,
+    SecurityProfile,
+    Tier,
+)
 from netloom.model.values import addresses
 from netloom.openflow.flows import Action as Act
 from netloom.openflow.flows import Conjunction, Ct, Flow, Goto, Resubmit, SetField
@@ -78,8 +89,12 @@ Number = tuple[int, int]
 Fields = dict[str, int | tuple[int, int]]
 
 _KINDS = {4: IPV4, 6: IPV6}
-_BITS = {Action.ALLOW: ALLOWED, Action.REJECT: 2, Action.DROP: 4}
-_TIERS = {Action.ALLOW: 100, Action.REJECT: 200, Action.DROP: 300}
+_BITS = {Action.ALLOW: ALLOWED, Action.REJECT: 2, Action.DROP: 4, Action.PASS: 8}
+_SHIFTS = {Tier.DEFAULT: 0, Tier.ADMIN: 4, Tier.BASELINE: 8}
+"""Where the bits of a tier are."""
+_PRIORITIES = {Action.ALLOW: 100, Action.REJECT: 200, Action.DROP: 300}
+_FIRST = 200
+"""The priority of the first rule of a profile whose rules are in order."""
 _PROTOCOLS = {RuleProtocol.TCP: TCP, RuleProtocol.UDP: UDP, RuleProtocol.SCTP: SCTP}
 
 
@@ -119,6 +134,14 @@ class Rule(Struct, frozen=True):
     sets: frozenset[Set]
     services: tuple[Fields, ...] | None
     """Protocol and ports; None: any."""
+    tier: Tier
+    priority: int
+    """Of the flows."""
+
+    @property
+    def undecided(self) -> Fields:
+        """What a flow matches besides: in tiers with an order, that no rule before it has decided."""
+        return {} if self.tier is Tier.DEFAULT else {VERDICT: (0, 15 << _SHIFTS[self.tier])}
 
 
 def has_list(profile: SecurityProfile, way: Way) -> bool:
@@ -143,8 +166,10 @@ def _read(
     profile: SecurityProfile, way: Way, position: int, rule: IngressRule | EgressRule, known: Callable[[str], bool]
 ) -> Iterator[Rule]:
     peers = rule.from_ if isinstance(rule, IngressRule) else rule.to
+    tier = profile.spec.tier
+    at = tier, _PRIORITIES[rule.action] if tier is Tier.DEFAULT else _FIRST - position
     if not peers and not rule.ports:
-        yield Rule(way, rule.action, 0, 0, None, frozenset(), None)
+        yield Rule(way, rule.action, 0, 0, None, frozenset(), None, *at)
         return
     # An unknown profile has no members.
     members = [peer for peer in peers if not peer.cidr and (not peer.profile or known(peer.profile))]
@@ -153,7 +178,7 @@ def _read(
         blocks = tuple(_blocks(peers, version)) if peers else None
         services = tuple(_services(rule.ports, version)) if rule.ports else None
         if blocks is None or blocks or sets:
-            yield Rule(way, rule.action, 2 * position + version // 5 + 1, kind, blocks, sets, services)
+            yield Rule(way, rule.action, 2 * position + version // 5 + 1, kind, blocks, sets, services, *at)
 
 
 def _blocks(peers: Iterable[Peer], version: int) -> Iterator[tuple[int, int]]:
@@ -200,7 +225,7 @@ class _Gathered:
         self._flows: dict[tuple[int, int, tuple[tuple[str, int | tuple[int, int]], ...]], set[Act]] = {}
 
     def add(self, rule: Rule, fields: Fields, act: Act) -> None:
-        key = rule.way.rules, _TIERS[rule.action], tuple(sorted(fields.items()))
+        key = rule.way.rules, rule.priority, tuple(sorted((fields | rule.undecided).items()))
         self._flows.setdefault(key, set()).add(act)
 
     def flows(self) -> Iterator[Flow]:
@@ -253,7 +278,7 @@ def class_flows(profile: SecurityProfile, of: Iterable[Rule], one: Class) -> tup
 
 
 def _found(rule: Rule) -> SetField:
-    bit = _BITS[rule.action]
+    bit = _BITS[rule.action] << _SHIFTS[rule.tier]
     return SetField(VERDICT, bit, bit)
 
 
@@ -263,14 +288,33 @@ def _address(rule: Rule) -> str:
 
 # The flows of a port, and of an address.
 
+_FORBIDDEN = _BITS[Action.REJECT] | _BITS[Action.DROP]
+_ADMIN_ALLOWS = ALLOWED << _SHIFTS[Tier.ADMIN]
+_PASSING = (
+    (_ADMIN_ALLOWS, _ADMIN_ALLOWS),
+    (
+        ALLOWED,
+        ALLOWED | _ADMIN_ALLOWS | _FORBIDDEN | _FORBIDDEN << _SHIFTS[Tier.ADMIN] | _FORBIDDEN << _SHIFTS[Tier.BASELINE],
+    ),
+)
+"""The verdicts with which packets pass: tier admin allows it; or no tier forbids it, and tier default allows it."""
+
+
+class Lists(NamedTuple):
+    """The numbers of the profiles that are evaluated for a direction, by tier."""
+
+    admin: tuple[Number, ...] = ()
+    default: tuple[Number, ...] = ()
+    baseline: tuple[Number, ...] = ()
+
 
 class Cover(Struct, frozen=True):
     """The effect of profiles on a port."""
 
     profiles: tuple[tuple[str, str], ...] = ()
     """The profiles with a list that cover the port, by namespace and name."""
-    listed: tuple[tuple[Number, ...], ...] = ((), ())
-    """For each direction, the numbers of the profiles with a list for it."""
+    listed: tuple[Lists, ...] = (Lists(), Lists())
+    """For each direction, the profiles with a list for it."""
     missing: tuple[str, ...] = ()
     """The profiles that the port names and that do not exist: the port is closed."""
     sets: Class = frozenset()
@@ -289,13 +333,13 @@ def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[
         if not tracked:
             continue
         yield flow(way.entry, 90, (Goto(way.judge),), **on)
-        acts: list[Act] = [SetField(VERDICT, 0 if listed else ALLOWED)]
-        for profile in listed:
+        acts: list[Act] = [SetField(VERDICT, 0 if listed.default else ALLOWED)]
+        for profile in (*listed.admin, *listed.default, *listed.baseline):
             acts += [SetField(field, value) for field, value in zip(PROFILE, profile, strict=True)]
             acts.append(Resubmit(way.rules))
         yield flow(way.judge, 100, (*acts, Goto(way.verdict)), **on)
         yield from _replies(way, on, mark(uid))
-        yield from _verdicts(way, on, zone(ofport), mark(uid))
+        yield from _verdicts(way, on, zone(ofport), mark(uid), tiered=bool(listed.admin or listed.baseline))
 
 
 def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
@@ -306,16 +350,18 @@ def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
         yield flow(way.judge, 200, (), **on, ct_state=state, ct_mark=own | CLOSED)
 
 
-def _verdicts(way: Way, on: Fields, of_zone: int, own: int) -> Iterator[Flow]:
+def _verdicts(way: Way, on: Fields, of_zone: int, own: int, *, tiered: bool) -> Iterator[Flow]:
     """Yield the flows that pass allowed connections, and close those that are no longer allowed."""
     commit = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own),))
     close = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own | CLOSED),))
-    allowed: Fields = {**on, VERDICT: ALLOWED}
-    yield flow(way.verdict, 100, (Goto(way.rate),), **allowed, ct_state=(TRK, TRK | NEW), ct_mark=own)
-    for kind in _KINDS.values():  # A switch accepts connection tracking only in a flow that matches IP.
-        may = {**allowed, "dl_type": kind}
-        yield flow(way.verdict, 100, (commit, Goto(way.rate)), **may, ct_state=(TRK | NEW, TRK | NEW))
-        yield flow(way.verdict, 90, (commit, Goto(way.rate)), **may, ct_state=(TRK, TRK | NEW))
+    for verdict in _PASSING if tiered else (ALLOWED,):
+        allowed: Fields = {**on, VERDICT: verdict}
+        yield flow(way.verdict, 100, (Goto(way.rate),), **allowed, ct_state=(TRK, TRK | NEW), ct_mark=own)
+        for kind in _KINDS.values():  # A switch accepts connection tracking only in a flow that matches IP.
+            may = {**allowed, "dl_type": kind}
+            yield flow(way.verdict, 100, (commit, Goto(way.rate)), **may, ct_state=(TRK | NEW, TRK | NEW))
+            yield flow(way.verdict, 90, (commit, Goto(way.rate)), **may, ct_state=(TRK, TRK | NEW))
+    for kind in _KINDS.values():
         yield flow(way.verdict, 50, (close,), **on, dl_type=kind, ct_state=(TRK | EST, TRK | EST), ct_mark=own)
 
 

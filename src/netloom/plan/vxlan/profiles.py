@@ -10,18 +10,21 @@ everything.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from netloom.model.kinds.policy import SecurityProfile
+from netloom.model.kinds.policy import SecurityProfile, Tier
 from netloom.plan.policy.port_groups import Scheme, joined, joining
+from netloom.plan.policy.tiers import in_order
 from netloom.plan.problem import Unit
 from netloom.plan.vxlan.flow_claims import FlowClaims
 from netloom.plan.vxlan.policy import (
     WAYS,
     Class,
     Cover,
+    Lists,
     Rule,
     Set,
+    Way,
     class_flows,
     class_number,
     has_list,
@@ -153,7 +156,7 @@ class ProfileFlows:
         found = [profile for profile in chosen if any(has_list(profile, way) for way in WAYS)]
         return Cover(
             tuple((namespace, profile.metadata.name) for profile in found),
-            tuple(tuple(sorted(number(one) for one in found if has_list(one, way))) for way in WAYS),
+            tuple(_lists(found, way) for way in WAYS),
             (),
             frozenset().union(*(self._sets((namespace, profile.metadata.name)) for profile in found)),
         )
@@ -208,6 +211,14 @@ class ProfileFlows:
 
     def _sets(self, name: Name) -> Class:
         return frozenset().union(*(rule.sets for rule in self._read(name)))
+
+
+def _lists(profiles: Sequence[SecurityProfile], way: Way) -> Lists:
+    """Return the profiles that are evaluated for a direction; tier baseline only where tier default has none."""
+    found = [one for one in profiles if has_list(one, way)]
+    default = tuple(sorted(number(one) for one in found if one.spec.tier is Tier.DEFAULT))
+    baseline = () if default else in_order(found, Tier.BASELINE)
+    return Lists(tuple(map(number, in_order(found, Tier.ADMIN))), default, tuple(map(number, baseline)))
 
 
 def _owner(name: Name) -> str:

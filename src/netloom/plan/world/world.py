@@ -19,7 +19,7 @@ from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.bgp import EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.networks import Network, Router, Subnet
-from netloom.model.kinds.policy import InternalTrafficPolicy, LoadBalancer, LoadBalancerSpec, SecurityProfile
+from netloom.model.kinds.policy import InternalTrafficPolicy, LoadBalancer, LoadBalancerSpec, SecurityProfile, Tier
 from netloom.model.selection import LabelSelector
 from netloom.model.values.addresses import canonical
 from netloom.plan import names
@@ -233,6 +233,10 @@ class World:
         """Return whether a rule names a profile as its peer."""
         return self._joins.is_named(namespace, profile, self._read)
 
+    def tiered(self, namespace: str) -> tuple[SecurityProfile, ...]:
+        """Return the SecurityProfiles of the tiers admin and baseline."""
+        return self._many(("tiered", namespace))
+
     def balancers(self, namespace: str) -> tuple[LoadBalancer, ...]:
         """Return the LoadBalancers of a namespace, with their VIPs and where these are served, and nothing else."""
         return self._many(("balancers", namespace))
@@ -393,6 +397,8 @@ def _groups(resource: Resource | None) -> Iterator[Topic]:
             yield "routers", namespace, resource.spec.gateway.network
     if isinstance(resource, LoadBalancer) and resource.spec.internal_traffic_policy is InternalTrafficPolicy.LOCAL:
         yield ("local_balancers",)
+    if isinstance(resource, SecurityProfile) and resource.spec.tier is not Tier.DEFAULT:
+        yield "tiered", namespace
     if isinstance(resource, EVPNNetwork):
         yield "evpn_networks", namespace, resource.spec.network
     if isinstance(resource, RemoteVTEP):
