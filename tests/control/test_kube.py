@@ -10,6 +10,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kubernetes import (
     CLUSTER_NAMESPACE,
+    CLUSTER_NETWORK_POLICY,
     CLUSTER_NODE,
     ENDPOINT_SLICE,
     NETWORK_POLICY,
@@ -20,11 +21,12 @@ from netloom.model.registry import EVENT, LOAD_BALANCER, NETWORK, NETWORK_ATTACH
 from netloom.plan.kube import names
 from netloom.plan.kube.cluster import ZONE
 from netloom.run.controllers import Options
-from netloom.store.base import Stored
+from netloom.store.base import Page, Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, memory, run, until
 from tests.plan.kube_objects import (
     FOUR,
+    document,
     namespace_document,
     node_document,
     pod_document,
@@ -55,11 +57,11 @@ class Counted(MemoryStore):
         return await super().delete(kind, *args, **options)
 
 
-def with_controller(*phases: Main, cluster: MemoryStore | None = None, parts: tuple[str, ...] = ("kube",)) -> None:
+def with_controller(*phases: Main, of: type[Counted] = Counted, parts: tuple[str, ...] = ("kube",)) -> None:
     """Run each phase beside a controller that was started for it."""
 
     async def whole() -> None:
-        store = memory(Counted)
+        store = memory(of)
         assert isinstance(store, Counted)
         await store.create(CLUSTER_NODE, node_document("n1", "10.128.0.0/24"))
         for phase in phases:
@@ -379,6 +381,46 @@ def test_a_policy_follows_the_labels_of_namespaces_and_the_ports_of_pods() -> No
         await there(store, "hosts", kind=SECURITY_PROFILE)
 
     with_controller(main)
+
+
+def test_a_cluster_policy_is_followed_from_when_its_kind_is_served_until_it_is_not() -> None:
+    class Young(Counted):
+        served = False
+
+        async def list(self, kind: Kind, *arguments: Any, **options: Any) -> Page:
+            if kind is CLUSTER_NETWORK_POLICY and not self.served:
+                raise NotFound("the server could not find the requested resource")
+            return await super().list(kind, *arguments, **options)
+
+    async def main(store: Counted) -> None:
+        assert isinstance(store, Young)
+        await store.create(POD, pod_document("web"))
+        await there(store, "node.n1", "pod.default.web")
+        peer = {"namespaces": {"matchLabels": {"team": "b"}}}
+        nodes = {"action": "Accept", "to": [{"nodes": {}}]}
+        spec = {"tier": "Admin", "priority": 5, "subject": {"namespaces": {}}}
+        spec |= {
+            "ingress": [{"action": "Deny", "from": [peer]}],
+            "egress": [nodes, {"action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}],
+        }
+        await store.create(CLUSTER_NETWORK_POLICY, document(CLUSTER_NETWORK_POLICY, "company", spec=spec))
+        await there(store, "hosts", kind=SECURITY_PROFILE)
+        store.served = True
+        await asyncio.sleep(15)
+        await there(store, "cluster-policy.company", "hosts", kind=SECURITY_PROFILE)
+        assert "ingress" not in (await found(store, SECURITY_PROFILE))["cluster-policy.company"]["spec"]
+        await store.create(CLUSTER_NAMESPACE, namespace_document("shop", team="b"))
+        address = {"type": "InternalIP", "address": "192.0.2.7"}
+        node = (await store.get(CLUSTER_NODE, "", "n1")).document()
+        await store.update(CLUSTER_NODE, node | {"status": {"addresses": [address]}}, subresource="status")
+        await asyncio.sleep(5)
+        profiles = await found(store, SECURITY_PROFILE)
+        assert _namespaces(profiles) == {("shop",)}
+        assert profiles["cluster-policy.company"]["spec"]["egress"][0]["to"] == [{"cidr": "192.0.2.7/32"}]
+        await store.delete(CLUSTER_NETWORK_POLICY, "", "company")
+        await there(store, "hosts", kind=SECURITY_PROFILE)
+
+    with_controller(main, of=Young)
 
 
 def _namespaces(profiles: dict[str, Document]) -> set[tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """A small cluster for tests of policies: what Kubernetes' API reference says they mean, and what the profiles do.
 
-`Cluster.wanted` reads the documents of the policies, rule by rule, as the reference of networking.k8s.io/v1 does; it
-shares no code with what it judges. `Cluster.profiles` are planned; `Judge` executes them.
+`Cluster.wanted` reads the documents of the policies, rule by rule, as the references of networking.k8s.io/v1 and of
+policy.networking.k8s.io/v1alpha2 do; it shares no code with what it judges. `Cluster.profiles` are planned; `Judge`
+executes them.
 """
 
 import copy
@@ -14,14 +15,18 @@ from msgspec import Struct
 
 from netloom.model.document import Resource
 from netloom.model.kinds import kubernetes
-from netloom.model.kinds.policy import IngressRule, Peer, PortRange, SecurityProfile
+from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
+from netloom.model.kinds.policy import Action, IngressRule, Peer, PortRange, SecurityProfile, Tier
+from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY, CLUSTER_NODE
 from netloom.model.registry import SECURITY_PROFILE
 from netloom.model.schemas.validation import admit
 from netloom.plan.kube import names
-from netloom.plan.kube.indexes import NamedPorts, Namespaces, port_labels
+from netloom.plan.kube.cluster_policies import plan_cluster_policy
+from netloom.plan.kube.indexes import NamedPorts, Namespaces, NodeAddresses, port_labels
 from netloom.plan.kube.planned import ClusterSettings, Planned
 from netloom.plan.kube.policies import plan_hosts, plan_policy
 from netloom.plan.world.selector_matches import selector_in
+from tests.plan.kube_objects import document
 
 Json = dict[str, Any]
 
@@ -68,12 +73,25 @@ class Probe(Struct, frozen=True):
 
 
 class Cluster:
-    """Namespaces, pods and policies."""
+    """Namespaces, pods, nodes and policies."""
 
-    def __init__(self, namespaces: Mapping[str, Mapping[str, str]], pods: Iterable[PodAt], *policies: Json) -> None:
+    def __init__(
+        self,
+        namespaces: Mapping[str, Mapping[str, str]],
+        pods: Iterable[PodAt],
+        *policies: Json,
+        tiers: Iterable[Json] = (),
+        nodes: Mapping[str, Mapping[str, str]] = {},
+    ) -> None:
+        """`tiers` are specs of ClusterNetworkPolicies; `nodes` the labels of nodes by address."""
         self.namespaces = namespaces
         self.pods = tuple(pods)
         self.policies = [policy(one) for one in policies]
+        self.tiers = list(tiers)
+        self.nodes = nodes
+        self.addresses = NodeAddresses()
+        for ip, labels in nodes.items():
+            self.addresses.put(ip, node_view(ip, labels))
         self.index = Namespaces()
         for name, labels in namespaces.items():
             self.index.put(name, labels)
@@ -81,13 +99,18 @@ class Cluster:
         for pod in self.pods:
             if pod.namespace:
                 self.ports.put(pod.namespace, pod.name, pod.view)
-        plans = [plan_hosts(SETTINGS), *map(self._planned, self.policies)]
+        plans = [plan_hosts(SETTINGS), *map(self._planned, self.policies), *map(self._tier, range(len(self.tiers)))]
         self.profiles = [admitted(one) for plan in plans for one in plan.objects]
         self.problems = [one for plan in plans for one in plan.problems]
 
     def _planned(self, one: Json) -> Planned:
         view = kubernetes.decode(msgspec.json.encode(one), kubernetes.NetworkPolicy)
         return plan_policy(SETTINGS, view, self.index.selected, self.ports.numbers)
+
+    def _tier(self, number: int) -> Planned:
+        one = document(CLUSTER_NETWORK_POLICY, f"t{number}", spec=self.tiers[number])
+        view = kubernetes.decode(msgspec.json.encode(one), ClusterNetworkPolicy)
+        return plan_cluster_policy(SETTINGS, view, self.index.selected, self.ports.numbers, self.addresses.selected)
 
     # What Kubernetes' API reference says.
 
@@ -100,8 +123,46 @@ class Cluster:
     def _way(self, field: str, peers: str, subject: PodAt | str, other: PodAt | str, probe: Probe) -> bool:
         if isinstance(subject, str) or not subject.namespace:
             return True
-        if field == "ingress" and isinstance(other, PodAt) and not other.namespace:
-            return True  # The host of a node.
+        about = field, peers, subject, other, probe
+        for said in (self._decision("Admin", *about), self._isolated(*about), self._decision("Baseline", *about)):
+            if said is not None:
+                return said
+        return True
+
+    def _decision(
+        self, tier: str, field: str, peers: str, subject: PodAt, other: PodAt | str, probe: Probe
+    ) -> bool | None:
+        """Return what a tier of ClusterNetworkPolicies decides: the first rule that matches, unless it passes."""
+        those = [one for one in self.tiers if one["tier"] == tier]
+        for one in sorted(those, key=lambda one: int(one["priority"])):
+            if not self._those_pods(one["subject"], subject):
+                continue
+            for rule in one.get(field, ()):
+                if not any(self._tier_peer(peer, other) for peer in rule[peers]):
+                    continue
+                if rule.get("protocols") and not any(_protocol(entry, probe) for entry in rule["protocols"]):
+                    continue
+                return {"Accept": True, "Deny": False, "Pass": None}[rule["action"]]
+        return None
+
+    def _tier_peer(self, peer: Json, other: PodAt | str) -> bool:
+        ip = ip_address(other if isinstance(other, str) else other.ip)
+        if "networks" in peer:
+            return any(ip in ip_network(one) for one in peer["networks"])
+        if "nodes" in peer:
+            return any(ip == ip_address(at) and _selects(peer["nodes"], has) for at, has in self.nodes.items())
+        return isinstance(other, PodAt) and self._those_pods(peer, other)
+
+    def _those_pods(self, one: Json, pod: PodAt) -> bool:
+        if not pod.namespace:
+            return False
+        labels = self.namespaces[pod.namespace]
+        if "namespaces" in one:
+            return _selects(one["namespaces"], labels)
+        return _selects(one["pods"]["namespaceSelector"], labels) and _selects(one["pods"]["podSelector"], pod.labels)
+
+    def _isolated(self, field: str, peers: str, subject: PodAt, other: PodAt | str, probe: Probe) -> bool | None:
+        """Return what NetworkPolicies decide; None if none selects the pod."""
         isolated = False
         for one in self.policies:
             spec = one["spec"]
@@ -111,6 +172,8 @@ class Cluster:
             if not _selects(spec.get("podSelector") or {}, subject.labels):
                 continue
             isolated = True
+            if field == "ingress" and isinstance(other, PodAt) and not other.namespace:
+                return True  # The host of a node.
             for rule in spec.get(field) or ():
                 for port in rule.get("ports") or [None]:
                     for peer in rule.get(peers) or [None]:
@@ -118,7 +181,7 @@ class Cluster:
                             continue  # docs/kubernetes-policies.md: not known.
                         if self._port(port, probe) and self._peer(peer, subject.namespace, other):
                             return True
-        return not isolated
+        return False if isolated else None
 
     def _port(self, port: Json | None, probe: Probe) -> bool:
         if port is None:
@@ -151,6 +214,24 @@ class Cluster:
         if spaces is not None and not _selects(spaces, self.namespaces[other.namespace]):
             return False
         return pods is None or _selects(pods, other.labels)
+
+
+def _protocol(entry: Json, probe: Probe) -> bool:
+    if "destinationNamedPort" in entry:
+        target = probe.target
+        named = (probe.protocol, entry["destinationNamedPort"], probe.port)
+        return isinstance(target, PodAt) and named in target.ports
+    ((protocol, match),) = entry.items()
+    port = match["destinationPort"]
+    first, last = (port["range"]["start"], port["range"]["end"]) if "range" in port else (port["number"],) * 2
+    return bool(probe.protocol == protocol.upper() and first <= probe.port <= last)
+
+
+def node_view(ip: str, labels: Mapping[str, str]) -> kubernetes.ClusterNode:
+    """Return a node with an address."""
+    status = {"addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": "n1"}]}
+    one = document(CLUSTER_NODE, ip, labels=dict(labels), status=status)
+    return kubernetes.decode(msgspec.json.encode(one), kubernetes.ClusterNode)
 
 
 def _is_named_port_of_a_block(port: Json | None, peer: Json | None) -> bool:
@@ -211,8 +292,25 @@ class Judge:
         if isinstance(subject, str):
             return True
         covering = [one for one in self.profiles.values() if self._covers(one, subject)]
-        lists = [rules for one in covering if (rules := getattr(one.spec, field)) is not None]
-        return not lists or any(self._rule(rule, other, probe) for rules in lists for rule in rules)
+        default = [one for one in covering if one.spec.tier is Tier.DEFAULT]
+        lists = [rules for one in default if (rules := getattr(one.spec, field)) is not None]
+        admin = self._first(Tier.ADMIN, covering, field, other, probe)
+        if admin is not None:
+            return admin
+        if lists:
+            return any(self._rule(rule, other, probe) for rules in lists for rule in rules)
+        return self._first(Tier.BASELINE, covering, field, other, probe) is not False
+
+    def _first(
+        self, tier: Tier, covering: list[SecurityProfile], field: str, other: PodAt | str, probe: Probe
+    ) -> bool | None:
+        """Return what the first rule of a tier that matches decides."""
+        those = [one for one in covering if one.spec.tier is tier]
+        those.sort(key=lambda one: (one.spec.priority or 0, one.metadata.name))
+        for rule in (rule for one in those for rule in getattr(one.spec, field) or ()):
+            if self._rule(rule, other, probe):
+                return {Action.ALLOW: True, Action.DROP: False}.get(rule.action)
+        return None
 
     def _covers(self, profile: SecurityProfile, pod: PodAt) -> bool:
         selector = profile.spec.selector

@@ -21,7 +21,8 @@ from netloom.plan.kube.indexes import (
     PortPlace,
     port_labels,
 )
-from netloom.plan.kube.policies import NamedPort
+from netloom.plan.kube.matching import NamedPort
+from netloom.plan.kube.policies import named_ports, namespace_selectors
 from tests.plan.kube_world import Cluster, Judge, PodAt, Probe, policy
 
 Json = dict[str, Any]
@@ -426,7 +427,7 @@ def test_names_and_labels_say_what_a_profile_is_of() -> None:
 
 
 def test_the_example_of_the_page_is_true() -> None:
-    given, wanted = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    given, wanted, _ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     [document] = codec.documents(given)
     namespaces = {"shop": {}, "night": {"team": "backup"}, "vault": {"team": "backup"}, "other": {"team": "x"}}
     cluster = Cluster(namespaces, [], document["spec"] | document["metadata"])
@@ -468,21 +469,25 @@ def test_labels_of_named_ports_are_the_first_of_each_name() -> None:
     assert port_labels(pod.view) == {names.PORT + "tcp-http": "80", names.PORT + "udp-http": "82"}
 
 
+def _put(index: PolicyIndex, key: PolicyKey, policy: NetworkPolicy) -> None:
+    index.put(key, namespace_selectors(policy), named_ports(policy))
+
+
 def test_a_namespace_concerns_the_policies_that_select_it_before_or_after_the_change() -> None:
     index = PolicyIndex()
     blue, test = PolicyKey("a", "blue"), PolicyKey("a", "test")
-    index.put(blue, view({"ingress": [{"from": [spaces(team="blue")]}]}))
-    index.put(test, view({"egress": [{"to": [spaces(stage="test"), {"namespaceSelector": {}}]}]}))
+    _put(index, blue, view({"ingress": [{"from": [spaces(team="blue")]}]}))
+    _put(index, test, view({"egress": [{"to": [spaces(stage="test"), {"namespaceSelector": {}}]}]}))
     assert index.of_namespace(None, {"team": "blue"}) == {blue}
     assert index.of_namespace({"team": "blue"}, {"team": "blue", "x": "y"}) == set()
     assert index.of_namespace({"team": "blue"}, {"stage": "test"}) == {blue, test}
     assert index.of_namespace({"stage": "test"}, None) == {test}
-    index.put(blue, view({"ingress": [{"ports": [{"port": "http"}]}]}))
+    _put(index, blue, view({"ingress": [{"ports": [{"port": "http"}]}]}))
     assert index.of_namespace(None, {"team": "blue"}) == set()
     assert index.of_port(NamedPort("TCP", "http")) == {blue}
     assert index.of_port(NamedPort("UDP", "http")) == set()
-    index.put(blue, None)
-    index.put(test, None)
+    index.put(blue)
+    index.put(test)
     assert not index._policies
     assert not index._selectors
     assert not index._ports

@@ -39,8 +39,9 @@ from netloom.control.runtime.events import Recorder
 from netloom.errors import Invalid
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, EndpointSlice, NetworkPolicy, Pod, Service
-from netloom.model.kubernetes import CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
+from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY, CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.changes import changes, differs
@@ -82,6 +83,7 @@ class KubeReconciler:
         self._services = cluster.services.cache
         self._slices = cluster.slices.cache
         self._policies = cluster.policies.cache
+        self._cluster_policies = cluster.cluster_policies.cache
         self._policy_plans = PolicyPlans(settings)
         self._made = made
         self._attachments: Cache[NetworkAttachment] = made[NETWORK_ATTACHMENT.name]
@@ -101,6 +103,7 @@ class KubeReconciler:
         found |= dict.fromkeys(_unit(POD.name, key) for key, one in self._pods.items() if wants_attachment(one))
         found |= dict.fromkeys(_unit(SERVICE.name, key) for key, _ in self._services.items())
         found |= dict.fromkeys(_unit(NETWORK_POLICY.name, key) for key, _ in self._policies.items())
+        found |= dict.fromkeys(_unit(CLUSTER_NETWORK_POLICY.name, key) for key, _ in self._cluster_policies.items())
         found |= dict.fromkeys(source_of(one) for cache in self._made.values() for one in cache)
         return list(found)
 
@@ -115,16 +118,23 @@ class KubeReconciler:
                 return self._services.get(key.namespace, key.name)
             case NETWORK_POLICY.name:
                 return self._policies.get(key.namespace, key.name)
+            case CLUSTER_NETWORK_POLICY.name:
+                return self._cluster_policies.get("", key.name)
         return None
 
     def node_changed(self, change: Change[ClusterNode]) -> Iterable[Unit]:
-        """Return the node; if its blocks changed, the Router and its pods; if its zone did, Services with hints."""
+        """Return the node and the policies it concerns; if its blocks changed, the Router and its pods as well.
+
+        If its zone changed, Services with hints.
+        """
         own = _unit(CLUSTER_NODE.name, change.key)
         old, new = change.old, change.new
-        hinted = self._hinted_services() if zone(old) != zone(new) else ()
+        others = [*self._policy_plans.node_changed(change)]
+        if zone(old) != zone(new):
+            others += self._hinted_services()
         if old is not None and new is not None and old.spec.blocks == new.spec.blocks:
-            return (own, *hinted) if self._condition.is_wanted(new) else hinted
-        return (own, CLUSTER, *self._pods_on(change.key.name), *hinted)
+            return (own, *others) if self._condition.is_wanted(new) else others
+        return (own, CLUSTER, *self._pods_on(change.key.name), *others)
 
     def _hinted_services(self) -> Iterable[Unit]:
         found = {(one.metadata.namespace, one.service): None for one in self._slices.indexed(HINTED, HINTED)}
@@ -149,6 +159,11 @@ class KubeReconciler:
         """Return the policy."""
         self._policy_plans.policy_changed(change)
         return (_unit(NETWORK_POLICY.name, change.key),)
+
+    def cluster_policy_changed(self, change: Change[ClusterNetworkPolicy]) -> Iterable[Unit]:
+        """Return the policy."""
+        self._policy_plans.cluster_policy_changed(change)
+        return (_unit(CLUSTER_NETWORK_POLICY.name, change.key),)
 
     def namespace_changed(self, change: Change[ClusterNamespace]) -> Iterable[Unit]:
         """Return the policies that the labels of a namespace concern."""
@@ -206,11 +221,19 @@ class KubeReconciler:
                 if policy is None:
                     return None if Key(key.namespace, key.name) in self._policies.undecodable else NOTHING
                 return self._policy_plans.plan(policy)
+            case CLUSTER_NETWORK_POLICY.name:
+                return self._plan_cluster_policy(key)
         return NOTHING
 
     def _plan_cluster(self) -> Planned:
         network, hosts = plan_network(self._settings, self._nodes), plan_hosts(self._settings)
         return Planned(objects=(*network.objects, *hosts.objects), problems=(*network.problems, *hosts.problems))
+
+    def _plan_cluster_policy(self, key: Unit) -> Planned | None:
+        policy = self._cluster_policies.get("", key.name)
+        if policy is None:
+            return None if Key("", key.name) in self._cluster_policies.undecodable else NOTHING
+        return self._policy_plans.plan_cluster(policy)
 
     def _plan_service(self, key: Unit) -> Planned | None:
         service = self._services.get(key.namespace, key.name)

@@ -15,6 +15,7 @@ from netloom.control.runtime.informer import Informer, lean
 from netloom.model.document import Resource
 from netloom.model.kind import Kind
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.kubernetes import (
     ClusterNamespace,
     ClusterNode,
@@ -24,7 +25,15 @@ from netloom.model.kinds.kubernetes import (
     Service,
     decode,
 )
-from netloom.model.kubernetes import CLUSTER_NAMESPACE, CLUSTER_NODE, ENDPOINT_SLICE, NETWORK_POLICY, POD, SERVICE
+from netloom.model.kubernetes import (
+    CLUSTER_NAMESPACE,
+    CLUSTER_NETWORK_POLICY,
+    CLUSTER_NODE,
+    ENDPOINT_SLICE,
+    NETWORK_POLICY,
+    POD,
+    SERVICE,
+)
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
 from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector
 from netloom.plan.kube import names
@@ -50,7 +59,7 @@ CLUSTER = Unit("Cluster", "", names.NETWORK)
 """The source of what there is once for the cluster."""
 UNKNOWN = Unit("Unknown", "", "unknown")
 """The source of an object that does not say for what it was made."""
-SOURCES = (CLUSTER.kind, CLUSTER_NODE.name, POD.name, SERVICE.name, NETWORK_POLICY.name)
+SOURCES = (CLUSTER.kind, CLUSTER_NODE.name, POD.name, SERVICE.name, NETWORK_POLICY.name, CLUSTER_NETWORK_POLICY.name)
 
 
 class ClusterInformers:
@@ -63,11 +72,12 @@ class ClusterInformers:
             indexes: Mapping[str, Indexer[R]] | None = None,
             *,
             selector: Selector = EVERYTHING,
+            optional: bool = False,
         ) -> Informer[R]:
             def read(stored: Stored) -> R:
                 return decode(stored.raw, view)
 
-            return Informer(store, kind, read, random=random, selector=selector, indexes=indexes)
+            return Informer(store, kind, read, random=random, selector=selector, indexes=indexes, optional=optional)
 
         self.nodes = of(CLUSTER_NODE, ClusterNode)
         self.namespaces = of(CLUSTER_NAMESPACE, ClusterNamespace)
@@ -75,10 +85,12 @@ class ClusterInformers:
         self.services = of(SERVICE, Service)
         self.slices = of(ENDPOINT_SLICE, EndpointSlice, {BY_SERVICE: service_of, HINTED: _hinted})
         self.policies = of(NETWORK_POLICY, NetworkPolicy)
+        self.cluster_policies = of(CLUSTER_NETWORK_POLICY, ClusterNetworkPolicy, optional=True)
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Return all of them."""
-        return iter((self.nodes, self.namespaces, self.pods, self.services, self.slices, self.policies))
+        of_pods = (self.nodes, self.namespaces, self.pods, self.services, self.slices)
+        return iter((*of_pods, self.policies, self.cluster_policies))
 
 
 def made_informers(store: Store, settings: ClusterSettings, *, random: Random) -> dict[str, Informer[Any]]:

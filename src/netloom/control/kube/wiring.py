@@ -42,6 +42,7 @@ class Parts(NamedTuple):
         controller.watch(self.cluster.services, self.reconciler.service_changed)
         controller.watch(self.cluster.slices, self.reconciler.slice_changed)
         controller.watch(self.cluster.policies, self.reconciler.policy_changed)
+        controller.watch(self.cluster.cluster_policies, self.reconciler.cluster_policy_changed)
         for one in self.made.values():
             controller.watch(one, self.reconciler.object_changed)
 

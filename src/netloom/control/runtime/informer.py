@@ -9,6 +9,8 @@
 Handlers are called with each change, as a hint to queue a key; they must not depend on the order or the number of
 calls. `synced` is set after the first list. Only the decoded values are kept in memory.
 
+An informer of a kind that is `optional` has no objects while the server does not serve the kind, and asks again.
+
 While nothing needs the informer, `wanted` can be cleared: it continues until its watch ends, and then starts no other.
 """
 
@@ -22,7 +24,7 @@ from msgspec import structs
 
 from netloom.control.runtime.cache import Cache, Change, Indexer, Listed
 from netloom.control.runtime.queue import Pace
-from netloom.errors import Expired, NetloomError
+from netloom.errors import Expired, NetloomError, NotFound
 from netloom.model.document import Resource
 from netloom.model.kind import Kind, Registry
 from netloom.model.registry import KINDS
@@ -34,6 +36,8 @@ R = TypeVar("R", bound=Resource)
 Handler = Callable[[Change[V]], None]
 PAGE = 500
 PACE = Pace(0.1, 30.0)
+ABSENT = 10.0
+"""Seconds after which a kind that is not served is asked for again."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +56,9 @@ class Informer(Generic[V]):
         selector: Selector = EVERYTHING,
         indexes: Mapping[str, Indexer[V]] | None = None,
         page: int = PAGE,
+        optional: bool = False,
     ) -> None:
+        """`optional`: the server need not serve the kind, as one whose CRD others create."""
         self.kind = kind
         self.cache: Cache[V] = Cache(decode, indexes)
         self.synced = asyncio.Event()
@@ -71,6 +77,7 @@ class Informer(Generic[V]):
         self._listed = False
         self._paged = True
         self._failures = 0
+        self._optional = optional
 
     def on_change(self, handler: Handler[V]) -> None:
         """Call `handler` for each change from now on, and at once for each object that the cache has."""
@@ -92,6 +99,12 @@ class Informer(Generic[V]):
                 self._listed = False
                 await self._back_off()
             except NetloomError as error:
+                if self._optional and isinstance(error, NotFound):
+                    self._listed = False
+                    self._notify(self.cache.finish({}, 0))
+                    self.synced.set()
+                    await asyncio.sleep(ABSENT)
+                    continue
                 if not error.retry:
                     # The permission to watch may end before this process knows that it needs the watch no more.
                     level = logging.WARNING if self.wanted.is_set() else logging.DEBUG

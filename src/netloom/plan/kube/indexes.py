@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from netloom.model.kinds.kubernetes import LabelSelector, NetworkPolicy, Pod
+from netloom.model.kinds.kubernetes import ClusterNode, LabelSelector, Pod
+from netloom.model.values import addresses
 from netloom.plan.kube import names
-from netloom.plan.kube.policies import NamedPort, named_ports, namespace_selectors
+from netloom.plan.kube.matching import NamedPort
 from netloom.plan.kube.selecting import matches
 
 _SelectorKey = tuple[object, ...]
@@ -21,7 +22,7 @@ LONGEST_PORT_NAME = 15
 
 
 class PolicyKey(NamedTuple):
-    """A NetworkPolicy."""
+    """A policy; a ClusterNetworkPolicy has no namespace."""
 
     namespace: str
     name: str
@@ -124,24 +125,22 @@ class PolicyIndex:
         self._selectors: dict[_SelectorKey, tuple[LabelSelector, set[PolicyKey]]] = {}
         self._ports: dict[NamedPort, set[PolicyKey]] = {}
 
-    def put(self, key: PolicyKey, policy: NetworkPolicy | None) -> None:
-        """Add or change a policy, or with None remove it."""
-        selectors, ports = self._policies.pop(key, ((), frozenset()))
-        for one in selectors:
+    def put(self, key: PolicyKey, selectors: Iterable[LabelSelector] = (), ports: Iterable[NamedPort] = ()) -> None:
+        """Set the selectors of namespaces and the named ports of a policy; without any, remove it."""
+        old, old_ports = self._policies.pop(key, ((), frozenset()))
+        for one in old:
             _, readers = self._selectors[one]
             readers.discard(key)
             if not readers:
                 del self._selectors[one]
-        for port in ports:
+        for port in old_ports:
             self._ports[port].discard(key)
             if not self._ports[port]:
                 del self._ports[port]
-        if policy is None:
-            return
-        found = {_selector_key(selector): selector for selector in namespace_selectors(policy)}
+        found = {_selector_key(selector): selector for selector in selectors}
         for one, selector in found.items():
             self._selectors.setdefault(one, (selector, set()))[1].add(key)
-        named = frozenset(named_ports(policy))
+        named = frozenset(ports)
         for port in named:
             self._ports.setdefault(port, set()).add(key)
         if found or named:
@@ -164,3 +163,28 @@ class PolicyIndex:
 def _selector_key(selector: LabelSelector) -> _SelectorKey:
     expressions = ((one.key, one.operator, one.values) for one in selector.match_expressions)
     return (*sorted(selector.match_labels.items()), *expressions)
+
+
+class NodeAddresses:
+    """The addresses of all nodes, searched by selectors of their labels."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {}
+
+    def put(self, name: str, node: ClusterNode | None) -> bool:
+        """Add or change a node, or with None remove it; return whether something that is searched changed."""
+        old = self._nodes.pop(name, None)
+        new = None if node is None else (node.metadata.labels, tuple(_addresses(node)))
+        if new is not None:
+            self._nodes[name] = new
+        return old != new
+
+    def selected(self, selector: LabelSelector) -> list[str]:
+        """Return the addresses of the nodes that a selector selects, sorted."""
+        return sorted({ip for labels, ips in self._nodes.values() if matches(selector, labels) for ip in ips})
+
+
+def _addresses(node: ClusterNode) -> Iterable[str]:
+    for one in node.status.addresses:
+        if one.type in ("InternalIP", "ExternalIP") and addresses.is_ip(one.address):
+            yield addresses.canonical(one.address)

@@ -75,6 +75,15 @@ def policy(namespace: str, name: str, *, part: int = 1, port: str = "") -> str:
     return joined("-".join(filter(None, ("policy", str(part) if part > 1 else "", port))), namespace, name)
 
 
+def cluster_policy(name: str, *, part: int = 1, alternative: int = 1) -> str:
+    """Return the name of a SecurityProfile of a ClusterNetworkPolicy.
+
+    `part` counts those that its rules need, `alternative` those that its subject needs.
+    """
+    numbers = f"-{part}-{alternative}" if alternative > 1 else f"-{part}" if part > 1 else ""
+    return joined(f"cluster-policy{numbers}", name)
+
+
 def port_name(protocol: str, name: str) -> str:
     """Return a named port as a part of names."""
     return f"{protocol.lower()}-{name}"

@@ -17,64 +17,38 @@ policy itself that cannot be expressed leaves the whole policy without effect.
 `indexes.py` says which policies a change concerns.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, product
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from netloom.model.kinds import kubernetes
-from netloom.model.kinds.kubernetes import (
-    NetworkPolicy,
-    NetworkPolicyEgressRule,
-    NetworkPolicyIngressRule,
-    NetworkPolicyPeer,
-    NetworkPolicyPort,
-)
-from netloom.model.kinds.policy import (
-    EgressRule,
-    IngressRule,
-    Peer,
-    PortRange,
-    RuleProtocol,
-    SecurityProfile,
-    SecurityProfileSpec,
-)
-from netloom.model.registry import SECURITY_PROFILE
-from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
+from netloom.model.kinds.kubernetes import NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule
+from netloom.model.kinds.policy import EgressRule, IngressRule, Peer, SecurityProfile, SecurityProfileSpec
+from netloom.model.selection import LabelSelector
 from netloom.plan.kube import names
-from netloom.plan.kube.blocks import BlockError, remaining
-from netloom.plan.kube.planned import ClusterSettings, Planned, meta
-from netloom.plan.kube.selecting import TooComplexError, alternatives
-from netloom.plan.problem import Problem
+from netloom.plan.kube.matching import (
+    MOST_IN_POLICY,
+    MOST_PEERS,
+    MOST_PROFILES,
+    MOST_RULES,
+    FindPorts,
+    Matches,
+    NamedPort,
+    SelectNamespaces,
+    chunks,
+    named_in,
+    numbered,
+    profile,
+)
+from netloom.plan.kube.planned import ClusterSettings, Planned
 
 T = TypeVar("T")
-
-MOST_PEERS = 32
-MOST_PORTS = 32
-MOST_RULES = 64
-MOST_EXCEPTIONS = 16
-"""The limits of a SecurityProfile."""
-MOST_PROFILES = 32
-"""How many profiles one policy may become: a bound for what one user can cause."""
-MOST_IN_POLICY = MOST_PROFILES * MOST_RULES
-_PROTOCOLS = {"TCP": RuleProtocol.TCP, "UDP": RuleProtocol.UDP, "SCTP": RuleProtocol.SCTP}
-
-SelectNamespaces = Callable[[kubernetes.LabelSelector], Sequence[str]]
-"""Returns the namespaces that a selector selects, sorted."""
-FindPorts = Callable[[str, str, str], Iterable[int]]
-"""Returns the numbers that a protocol and a name of a port have among the pods of a namespace, "" of all."""
-
-
-class NamedPort(NamedTuple):
-    """A port to which a policy refers by name."""
-
-    protocol: str
-    name: str
 
 
 def plan_hosts(settings: ClusterSettings) -> Planned:
     """Return the profile of the nodes' attachments: it restricts nothing, and policies name it as a peer."""
     spec = SecurityProfileSpec(selector=LabelSelector(match_labels={names.HOST: "true"}))
-    return Planned(objects=(_profile(settings, names.HOSTS, {}, spec),))
+    return Planned(objects=(profile(settings, names.HOSTS, {}, spec),))
 
 
 def plan_policy(
@@ -96,7 +70,7 @@ def named_ports(policy: NetworkPolicy) -> set[NamedPort]:
     """Return the ports to which a policy refers by name: their numbers are part of the plan."""
     spec = policy.spec
     ports = [*(rule.ports for rule in spec.ingress), *(rule.ports for rule in spec.egress)]
-    return {named for some in ports for named in _named(some)}
+    return {named for some in ports for named in named_in(some)}
 
 
 def namespace_selectors(policy: NetworkPolicy) -> Iterator[kubernetes.LabelSelector]:
@@ -117,16 +91,15 @@ class _Plan:
     ) -> None:
         self._settings = settings
         self._policy = policy
-        self._own = policy.metadata.namespace
-        self._namespaces = namespaces
+        self._own = own = policy.metadata.namespace
         self._ports = ports
-        self._problems: dict[Problem, None] = {}
+        self._matches = Matches(f"NetworkPolicy {own}/{policy.metadata.name}", own, namespaces, ports)
 
     def plan(self) -> Planned:
         spec = self._policy.spec
         ingress, egress = closes(self._policy)
         where = "spec.podSelector"
-        selected = self._selectors(where, spec.pod_selector, {names.OF_NAMESPACE: self._own})
+        selected = self._matches.selectors(where, spec.pod_selector, {names.OF_NAMESPACE: self._own})
         inward: list[IngressRule] | None = None
         outward: list[EgressRule] | None = None
         if ingress:
@@ -142,8 +115,8 @@ class _Plan:
         found = list(islice(chain(profiles, chain.from_iterable(numbered)), MOST_PROFILES + 1))
         if len(found) > MOST_PROFILES:
             said = f"its rules and named ports need more than {MOST_PROFILES} profiles: the rest of them allows nothing"
-            self._report("TooManyRules", f"{self._title}: {said}")
-        return Planned(objects=tuple(found[:MOST_PROFILES]), problems=tuple(self._problems))
+            self._matches.report("TooManyRules", f"{self._matches.title}: {said}")
+        return Planned(objects=tuple(found[:MOST_PROFILES]), problems=tuple(self._matches.problems))
 
     # Profiles.
 
@@ -155,9 +128,9 @@ class _Plan:
         port: str = "",
     ) -> Iterator[SecurityProfile]:
         """Yield the profiles of rules, as many as their limits need, for each selector."""
-        chunks = max(1, -(-max(len(ingress or ()), len(egress or ())) // MOST_RULES))
+        parts = max(1, -(-max(len(ingress or ()), len(egress or ())) // MOST_RULES))
         # The first part of each selector comes first: it closes the direction, the others only allow more.
-        for part, (chunk, selector) in enumerate(product(range(chunks), selected), 1):
+        for part, (chunk, selector) in enumerate(product(range(parts), selected), 1):
             first = chunk * MOST_RULES
             spec = SecurityProfileSpec(
                 selector=selector,
@@ -165,164 +138,39 @@ class _Plan:
                 egress=_slice(egress, first),
             )
             name = names.policy(self._own, self._policy.metadata.name, part=part, port=port)
-            yield _profile(self._settings, name, {names.OF_NAMESPACE: self._own}, spec)
+            yield profile(self._settings, name, {names.OF_NAMESPACE: self._own}, spec)
 
     def _named(self, named: NamedPort, number: int) -> Iterator[SecurityProfile]:
         """Yield the profiles of ingress to a named port, for the pods in which it has a number."""
         rules: list[IngressRule] = []
         for position, rule in enumerate(self._policy.spec.ingress):
-            if named not in _named(rule.ports):
+            if named not in named_in(rule.ports):
                 continue
-            range_ = PortRange(protocol=_PROTOCOLS[named.protocol], port=number)
-            peers = self._peers(f"spec.ingress[{position}].from", rule.from_)
-            _extend(rules, (IngressRule(from_=some, ports=(range_,)) for some in _chunks(peers, MOST_PEERS)))
+            ports = (numbered(named, number),)
+            peers = self._matches.peers(f"spec.ingress[{position}].from", rule.from_)
+            _extend(rules, (IngressRule(from_=some, ports=ports) for some in chunks(peers, MOST_PEERS)))
         if rules:
             fixed = {names.OF_NAMESPACE: self._own, names.port_label(*named): str(number)}
-            selected = self._selectors("spec.podSelector", self._policy.spec.pod_selector, fixed)
+            selected = self._matches.selectors("spec.podSelector", self._policy.spec.pod_selector, fixed)
             yield from self._profiles(selected, rules, None, f"{names.port_name(*named)}-{number}")
 
     def _numbers(self, rules: Iterable[NetworkPolicyIngressRule]) -> list[tuple[NamedPort, int]]:
-        found = {named for rule in rules for named in _named(rule.ports)}
+        found = {named for rule in rules for named in named_in(rule.ports)}
         return [(one, number) for one in sorted(found) for number in sorted(self._ports(self._own, *one))]
 
     # Rules.
 
     def _ingress(self, where: str, rule: NetworkPolicyIngressRule) -> Iterator[IngressRule]:
-        ports = self._ranges(where, rule.ports)
-        if ports != []:
-            peers = self._peers(f"{where}.from", rule.from_)
-            for some, over in product(_chunks(peers, MOST_PEERS), _chunks(ports, MOST_PORTS)):
-                yield IngressRule(from_=some, ports=over)
+        for some, over in self._matches.rules(f"{where}.from", rule.from_, rule.ports):
+            yield IngressRule(from_=some, ports=over)
 
     def _egress(self, where: str, rule: NetworkPolicyEgressRule) -> Iterator[EgressRule]:
         at = f"{where}.to"
-        ports = self._ranges(where, rule.ports)
-        if ports != []:
-            peers = self._peers(at, rule.to)
-            for some, over in product(_chunks(peers, MOST_PEERS), _chunks(ports, MOST_PORTS)):
+        for some, over in self._matches.rules(at, rule.to, rule.ports):
+            yield EgressRule(to=some, ports=over)
+        for named in dict.fromkeys(named_in(rule.ports)):
+            for some, over in self._matches.named_egress(at, rule.to, named):
                 yield EgressRule(to=some, ports=over)
-        for named in dict.fromkeys(_named(rule.ports)):
-            yield from self._named_egress(at, rule, named)
-
-    def _named_egress(self, at: str, rule: NetworkPolicyEgressRule, named: NamedPort) -> Iterator[EgressRule]:
-        """Yield the rules for egress to a named port: one for each of its numbers, to the pods in which it has that."""
-        given = rule.to or (NetworkPolicyPeer(namespace_selector=kubernetes.LabelSelector()),)
-        if any(peer.ip_block is not None for peer in given):
-            said = f"{self._title}: {at}: no address of an ipBlock is known to have a port named {named.name}"
-            self._report("PortUnknown", f"{said}: give its number")
-        within = self._reach(given)
-        for number in sorted({number for one in within for number in self._ports(one, *named)}):
-            label = {names.port_label(*named): str(number)}
-            peers = self._peers(at, given, label)
-            ports = (PortRange(protocol=_PROTOCOLS[named.protocol], port=number),)
-            yield from (EgressRule(to=some, ports=ports) for some in _chunks(peers, MOST_PEERS))
-
-    def _reach(self, peers: Iterable[NetworkPolicyPeer]) -> set[str]:
-        """Return the namespaces in which peers select pods; "" stands for all."""
-        found: set[str] = set()
-        for peer in peers:
-            if peer.namespace_selector is not None:
-                chosen = self._chosen(peer.namespace_selector)
-                found.update([""] if chosen is None else chosen)
-            elif peer.pod_selector is not None:
-                found.add(self._own)
-        return {""} if "" in found else found
-
-    def _ranges(self, where: str, ports: Sequence[NetworkPolicyPort]) -> list[PortRange] | None:
-        """Return the ports with numbers; None for all traffic, [] if there are none."""
-        if not ports:
-            return None
-        found: dict[PortRange, None] = {}
-        for port in ports:
-            if (protocol := _PROTOCOLS.get(port.protocol)) is None:
-                said = f"{self._title}: {where}.ports: protocol {port.protocol!r:.64} cannot be matched"
-                self._report("Unsupported", said)
-            elif not isinstance(port.port, str):
-                end = port.end_port if port.end_port is not None and port.end_port != port.port else None
-                if port.port is None or (0 < port.port < 65536 and (end is None or port.port < end < 65536)):
-                    found[PortRange(protocol=protocol, port=port.port, end_port=end)] = None
-                else:
-                    self._report("Unsupported", f"{self._title}: {where}.ports: port {port.port} to {end} is no range")
-        return list(found)
-
-    # Peers.
-
-    def _peers(
-        self, where: str, peers: Sequence[NetworkPolicyPeer], labels: dict[str, str] | None = None
-    ) -> list[Peer] | None:
-        """Return peers; None for anyone, [] for nobody. With `labels`, only pods that have these as well."""
-        if not peers:
-            return None
-        found: list[Peer] = []
-        for position, peer in enumerate(peers):
-            at = f"{where}[{position}]"
-            if peer.ip_block is None:
-                found += (Peer(selector=one) for one in self._pods(at, peer, labels or {}))
-            elif labels is None:  # Which port has the name is known of pods only.
-                found += self._blocks(at, peer)
-        return found
-
-    def _pods(self, at: str, peer: NetworkPolicyPeer, labels: dict[str, str]) -> Iterator[LabelSelector]:
-        pods = peer.pod_selector or kubernetes.LabelSelector()
-        if peer.namespace_selector is None:
-            if peer.pod_selector is not None:
-                yield from self._selectors(f"{at}.podSelector", pods, {names.OF_NAMESPACE: self._own, **labels})
-            return
-        chosen = self._chosen(peer.namespace_selector)
-        if chosen is None:
-            inside = LabelRequirement(key=names.OF_NAMESPACE, operator=SelectorOperator.EXISTS)
-        elif chosen:
-            inside = LabelRequirement(key=names.OF_NAMESPACE, operator=SelectorOperator.IN, values=tuple(chosen))
-        else:
-            return
-        yield from self._selectors(f"{at}.podSelector", pods, labels, inside)
-
-    def _chosen(self, selector: kubernetes.LabelSelector) -> Sequence[str] | None:
-        """Return the namespaces that a selector selects; None for all, now and later."""
-        if not selector.match_labels and not selector.match_expressions:
-            return None
-        return self._namespaces(selector)
-
-    def _selectors(
-        self, at: str, pods: kubernetes.LabelSelector, labels: dict[str, str], *others: LabelRequirement
-    ) -> list[LabelSelector]:
-        """Return selectors of attachments; an attachment that is selected is selected by one of them."""
-        try:
-            return alternatives(pods, labels, others)
-        except TooComplexError as error:
-            self._report("SelectorTooLong", f"{self._title}: {at}: {error}")
-            return []
-
-    def _blocks(self, at: str, peer: NetworkPolicyPeer) -> list[Peer]:
-        assert peer.ip_block is not None
-        try:
-            cidr, exceptions, left = remaining(peer.ip_block.cidr, peer.ip_block.except_, MOST_EXCEPTIONS)
-        except BlockError as error:
-            self._report("NotABlock", f"{self._title}: {at}.ipBlock: {error}")
-            return []
-        if left is None:
-            return [Peer(cidr=cidr, except_=exceptions)]
-        return [Peer(cidr=one) for one in left]
-
-    # Problems.
-
-    @property
-    def _title(self) -> str:
-        return f"NetworkPolicy {self._own}/{self._policy.metadata.name}"
-
-    def _report(self, reason: str, message: str) -> None:
-        self._problems[Problem(reason, message)] = None
-
-
-def _profile(
-    settings: ClusterSettings, name: str, labels: dict[str, str], spec: SecurityProfileSpec
-) -> SecurityProfile:
-    return SecurityProfile(
-        api_version=SECURITY_PROFILE.api_version,
-        kind=SECURITY_PROFILE.name,
-        metadata=meta(settings, name, labels),
-        spec=spec,
-    )
 
 
 def _slice(rules: Sequence[T] | None, first: int) -> tuple[T, ...] | None:
@@ -332,20 +180,6 @@ def _slice(rules: Sequence[T] | None, first: int) -> tuple[T, ...] | None:
     return tuple(rules[first : first + MOST_RULES])
 
 
-def _chunks(items: Sequence[T] | None, size: int) -> list[tuple[T, ...]]:
-    """Return items in parts; one empty part for "any", which a rule says by an empty list; none for no items."""
-    if items is None:
-        return [()]
-    rest = iter(items)
-    return list(iter(lambda: tuple(islice(rest, size)), ()))
-
-
 def _extend(rules: list[T], more: Iterable[T]) -> None:
     """Add rules, but not many more than all profiles of a policy have room for."""
-    rules.extend(islice(more, MOST_IN_POLICY + 1 - len(rules)))
-
-
-def _named(ports: Iterable[NetworkPolicyPort]) -> Iterator[NamedPort]:
-    for port in ports:
-        if isinstance(port.port, str) and port.protocol in _PROTOCOLS:
-            yield NamedPort(port.protocol, port.port)
+    rules.extend(islice(more, MOST_IN_POLICY - len(rules)))

@@ -60,6 +60,7 @@ READ_FOR_PODS = {
     "": ["namespaces", "nodes", "pods", "services"],
     "discovery.k8s.io": ["endpointslices"],
     "networking.k8s.io": ["networkpolicies"],
+    "policy.networking.k8s.io": ["clusternetworkpolicies"],
 }
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
