@@ -423,6 +423,47 @@ def test_a_cluster_policy_is_followed_from_when_its_kind_is_served_until_it_is_n
     with_controller(main, of=Young)
 
 
+def _profile(name: str, **annotations: str) -> Document:
+    metadata = {"name": name, "namespace": names.NAMESPACE, "annotations": annotations}
+    return {"apiVersion": SECURITY_PROFILE.api_version, "kind": "SecurityProfile", "metadata": metadata, "spec": {}}
+
+
+def test_a_pod_has_the_profiles_that_it_names_and_is_granted_and_is_closed_until_it_has_all() -> None:
+    async def profiles(store: Counted, pod: str) -> list[str]:
+        await asyncio.sleep(5)
+        found_: list[str] = (await found(store))[f"pod.default.{pod}"]["spec"].get("securityProfiles", [])
+        return found_
+
+    async def main(store: Counted) -> None:
+        for name, to in (("web", "shop, default"), ("db", "*"), ("secret", "bank"), (names.NOT_GRANTED, "*")):
+            await store.create(SECURITY_PROFILE, _profile(name, **{names.GRANTED_TO: to}))
+        texts = {"none": "", "two": " web,db ,web", "bad": "web,secret", "odd": "A b, ../x, hosts", "late": "late"}
+        texts |= {"marker": names.NOT_GRANTED, "many": ",".join(f"p{n}" for n in range(99))}
+        for pod, text in texts.items():
+            await store.create(POD, pod_document(pod, annotations={names.PROFILES: text}))
+        assert await profiles(store, "none") == []
+        assert await profiles(store, "two") == ["web", "db"]
+        assert await profiles(store, "bad") == ["web", names.NOT_GRANTED]
+        for pod in ("odd", "marker", "late", "many"):
+            assert await profiles(store, pod) == [names.NOT_GRANTED]
+        events = [one.document() for one in (await store.list(EVENT)).items]
+        assert {one["involvedObject"]["name"] for one in events} == {"bad", "odd", "marker", "late", "many"}
+        assert all(names.PROFILES in one["message"] for one in events)
+        await store.create(SECURITY_PROFILE, _profile("late"))
+        assert await profiles(store, "late") == [names.NOT_GRANTED]
+        granted = {names.GRANTED_TO: "default"}
+        await edit(
+            store, SECURITY_PROFILE, names.NAMESPACE, "late", lambda one: one["metadata"].update(annotations=granted)
+        )
+        assert await profiles(store, "late") == ["late"]
+        await edit(store, SECURITY_PROFILE, names.NAMESPACE, "web", lambda one: one["metadata"].update(annotations={}))
+        assert await profiles(store, "two") == ["db", names.NOT_GRANTED]
+        await edit(store, POD, "default", "two", lambda one: one["metadata"].update(annotations={names.PROFILES: "db"}))
+        assert await profiles(store, "two") == ["db"]
+
+    with_controller(main)
+
+
 def _namespaces(profiles: dict[str, Document]) -> set[tuple[str, ...]]:
     """Return the lists of namespaces in selectors of peers."""
     rules = [rule for one in profiles.values() for rule in one["spec"].get("ingress", ())]

@@ -239,6 +239,54 @@ def test_services_and_policies_are_followed(controlled: Network) -> None:
     controlled.until_gone(f"service-v4.{space}.web", "loadbalancers")
 
 
+POLICIES = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def test_cluster_policies_are_followed_while_the_cluster_has_their_kind(controlled: Network) -> None:
+    space = controlled.namespace(team="tests")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    name = "clusternetworkpolicies.policy.networking.k8s.io"
+    spec: Document = {
+        "group": "policy.networking.k8s.io",
+        "names": {"kind": "ClusterNetworkPolicy", "plural": "clusternetworkpolicies"},
+        "scope": "Cluster",
+        "versions": [version],
+    }
+    # Kubernetes protects its own groups: a CRD in them names the pull request that approved it, or says why not.
+    annotations = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    controlled.ask("POST", DEFINITIONS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+    try:
+        rule = {"action": "Deny", "from": [{"namespaces": {"matchLabels": {"team": "tests"}}}]}
+        policy: Document = {"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy"}
+        policy |= {"metadata": {"name": "company"}}
+        policy |= {"spec": {"tier": "Admin", "priority": 9, "subject": {"namespaces": {}}, "ingress": [rule]}}
+        controlled.until(lambda: controlled.joined.cluster.request("POST", POLICIES, policy)[0] < 300, "the kind")
+        made = controlled.until_made("cluster-policy.company", "securityprofiles")
+        assert (made["spec"]["tier"], made["spec"]["priority"]) == ("admin", 900)
+        assert space in json.dumps(made["spec"]["ingress"])
+    finally:
+        controlled.ask("DELETE", f"{DEFINITIONS}/{name}")
+    controlled.until_gone("cluster-policy.company", "securityprofiles")
+
+
+def test_a_pod_that_names_a_profile_it_is_not_granted_is_closed_and_an_event_says_so(controlled: Network) -> None:
+    space = controlled.namespace()
+    controlled.pod(space, "web", annotations={names.PROFILES: "web"})
+    made = controlled.until_made(f"pod.{space}.web")
+    assert made["spec"]["securityProfiles"] == [names.NOT_GRANTED]
+    controlled.until(lambda: ("web", "ProfileNotGranted") in controlled.reasons(space), "an Event")
+    profile: Document = {"apiVersion": "netloom.dev/v1alpha1", "kind": "SecurityProfile", "spec": {"ingress": []}}
+    profile |= {"metadata": {"name": "web", "annotations": {names.GRANTED_TO: space}}}
+    controlled.ask("POST", f"{OURS}/namespaces/{names.NAMESPACE}/securityprofiles", profile)
+
+    def has_it() -> bool:
+        return controlled.made()[f"pod.{space}.web"]["spec"]["securityProfiles"] == ["web"]
+
+    controlled.until(has_it, "the profile")
+
+
 def test_an_object_of_others_stays_and_an_event_says_so(controlled: Network) -> None:
     space = controlled.namespace()
     other = {

@@ -14,10 +14,10 @@ from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.kubernetes import (
     ClusterNode,
     EndpointSlice,
-    LeanMeta,
     NetworkPolicy,
     NetworkPolicyIngressRule,
     Pod,
+    PodMeta,
     Service,
     decode,
 )
@@ -262,7 +262,7 @@ def test_a_null_is_an_absent_value() -> None:
 def test_what_is_not_read_is_not_kept() -> None:
     meta = {"name": "p", "annotations": {"a": "x" * 1000}, "managedFields": [{"manager": "m"}], "ownerReferences": [{}]}
     found = decode(msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": meta}), Pod)
-    assert found.metadata == LeanMeta(name="p")
+    assert found.metadata == PodMeta(name="p")
 
 
 def test_ports_and_values_that_this_version_does_not_know_are_read() -> None:

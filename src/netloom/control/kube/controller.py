@@ -24,6 +24,7 @@ from netloom.control.kube.policies import PolicyPlans
 from netloom.control.kube.service_addresses import ServiceAddressWriter
 from netloom.control.kube.views import (
     BY_NODE,
+    BY_PROFILE,
     BY_SERVICE,
     BY_SOURCE,
     CLUSTER,
@@ -41,11 +42,13 @@ from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, EndpointSlice, NetworkPolicy, Pod, Service
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY, CLUSTER_NODE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.changes import changes, differs
 from netloom.plan.kube.cluster import plan_network, plan_node, slices, zone
+from netloom.plan.kube.named_profiles import named
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned
 from netloom.plan.kube.pods import plan_pod, wants_attachment
 from netloom.plan.kube.policies import plan_hosts
@@ -72,11 +75,15 @@ class KubeReconciler:
         settings: ClusterSettings,
         cluster: ClusterInformers,
         made: Mapping[str, Cache[Any]],
+        profiles: Cache[SecurityProfile],
         condition: NetworkCondition,
         service_addresses: ServiceAddressWriter,
         recorder: Recorder,
     ) -> None:
-        """`made` are the objects that are made for the cluster, by kind, indexed BY_SOURCE."""
+        """`made` are the objects that are made for the cluster, by kind, indexed BY_SOURCE.
+
+        `profiles` are those of administrators.
+        """
         self._settings = settings
         self._nodes = cluster.nodes.cache
         self._pods = cluster.pods.cache
@@ -86,6 +93,7 @@ class KubeReconciler:
         self._cluster_policies = cluster.cluster_policies.cache
         self._policy_plans = PolicyPlans(settings)
         self._made = made
+        self._profiles = profiles
         self._attachments: Cache[NetworkAttachment] = made[NETWORK_ATTACHMENT.name]
         self._condition = condition
         self._service_addresses = service_addresses
@@ -168,6 +176,11 @@ class KubeReconciler:
     def namespace_changed(self, change: Change[ClusterNamespace]) -> Iterable[Unit]:
         """Return the policies that the labels of a namespace concern."""
         return self._policy_plans.namespace_changed(change)
+
+    def profile_changed(self, change: Change[SecurityProfile]) -> Iterable[Unit]:
+        """Return the pods that name a profile of an administrator."""
+        found = self._pods.indexed(BY_PROFILE, change.key.name)
+        return [Unit(POD.name, one.metadata.namespace, one.metadata.name) for one in found if wants_attachment(one)]
 
     def object_changed(self, change: Change[Any]) -> Iterable[Unit]:
         """Return the source of an object that is made; for the attachment of a node, the pods on it as well."""
@@ -261,7 +274,7 @@ class KubeReconciler:
         own = slices(self._settings, node)[0] if node is not None else ()
         if own and self._attachments.get(self._settings.namespace, names.node(on)) is None:
             return None
-        return plan_pod(self._settings, pod, own)
+        return plan_pod(self._settings, pod, own, lambda name: self._profiles.get(self._settings.namespace, name))
 
     def _changes(self, key: Unit, desired: list[Resource]) -> Changes:
         observed = {
@@ -309,7 +322,7 @@ def _planned(pod: Pod | None) -> object:
     """Return what is planned from a pod."""
     if pod is None or not wants_attachment(pod):
         return None
-    return pod.metadata.uid, pod.metadata.labels, pod.spec
+    return pod.metadata.uid, pod.metadata.labels, named(pod), pod.spec
 
 
 def _matters(one: Resource) -> object:

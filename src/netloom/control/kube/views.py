@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from msgspec import structs
 
 from netloom.control.runtime.cache import Indexer
-from netloom.control.runtime.informer import Informer, lean
+from netloom.control.runtime.informer import Informer, informer, lean
 from netloom.model.document import Resource
 from netloom.model.kind import Kind
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -25,6 +25,7 @@ from netloom.model.kinds.kubernetes import (
     Service,
     decode,
 )
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kubernetes import (
     CLUSTER_NAMESPACE,
     CLUSTER_NETWORK_POLICY,
@@ -37,6 +38,7 @@ from netloom.model.kubernetes import (
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
 from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector
 from netloom.plan.kube import names
+from netloom.plan.kube.named_profiles import named
 from netloom.plan.kube.planned import ClusterSettings
 from netloom.plan.kube.services import has_hints
 from netloom.plan.problem import Unit
@@ -54,7 +56,8 @@ RUNNING = Selector(
     )
 )
 MANAGED = Selector(labels=(Requirement(names.MANAGED, Operator.IN, frozenset(("true",))),))
-BY_NODE, BY_SERVICE, BY_SOURCE, HINTED = "node", "service", "source", "hinted"
+OTHERS = Selector(labels=(Requirement(names.MANAGED, Operator.ABSENT, frozenset()),))
+BY_NODE, BY_PROFILE, BY_SERVICE, BY_SOURCE, HINTED = "node", "profile", "service", "source", "hinted"
 CLUSTER = Unit("Cluster", "", names.NETWORK)
 """The source of what there is once for the cluster."""
 UNKNOWN = Unit("Unknown", "", "unknown")
@@ -81,7 +84,7 @@ class ClusterInformers:
 
         self.nodes = of(CLUSTER_NODE, ClusterNode)
         self.namespaces = of(CLUSTER_NAMESPACE, ClusterNamespace)
-        self.pods = of(POD, Pod, {BY_NODE: _node}, selector=RUNNING)
+        self.pods = of(POD, Pod, {BY_NODE: _node, BY_PROFILE: named}, selector=RUNNING)
         self.services = of(SERVICE, Service)
         self.slices = of(ENDPOINT_SLICE, EndpointSlice, {BY_SERVICE: service_of, HINTED: _hinted})
         self.policies = of(NETWORK_POLICY, NetworkPolicy)
@@ -107,6 +110,11 @@ def made_informers(store: Store, settings: ClusterSettings, *, random: Random) -
             indexes={BY_SOURCE: lambda one: (str(source_of(one)),)},
         )
     return found
+
+
+def profile_informer(store: Store, settings: ClusterSettings, *, random: Random) -> Informer[SecurityProfile]:
+    """Return the informer of the SecurityProfiles of administrators, which pods may name."""
+    return informer(store, SecurityProfile, random=random, namespace=settings.namespace, selector=OTHERS)
 
 
 def source_of(one: Resource) -> Unit:

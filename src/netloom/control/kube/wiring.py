@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from netloom.control.kube.controller import WORKERS, KubeReconciler
 from netloom.control.kube.network_condition import NetworkCondition
 from netloom.control.kube.service_addresses import ServiceAddressWriter
-from netloom.control.kube.views import ClusterInformers, made_informers
+from netloom.control.kube.views import ClusterInformers, made_informers, profile_informer
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.controller import Controller
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kubernetes import KUBERNETES_KINDS
 from netloom.plan.kube.planned import ClusterSettings
 from netloom.store.base import Store
@@ -26,13 +27,15 @@ class Parts(NamedTuple):
     reconciler: KubeReconciler
     cluster: ClusterInformers
     made: dict[str, Informer[Any]]
+    profiles: Informer[SecurityProfile]
+    """The profiles of administrators."""
     connections: list[Callable[[], Coroutine[Any, Any, Any]]]
     """What runs always."""
 
     @property
     def informers(self) -> list[Informer[Any]]:
         """All informers."""
-        return [*self.cluster, *self.made.values()]
+        return [*self.cluster, *self.made.values(), self.profiles]
 
     def watch(self, controller: Controller[Any]) -> None:
         """Have changes enqueue keys of the controller."""
@@ -43,6 +46,7 @@ class Parts(NamedTuple):
         controller.watch(self.cluster.slices, self.reconciler.slice_changed)
         controller.watch(self.cluster.policies, self.reconciler.policy_changed)
         controller.watch(self.cluster.cluster_policies, self.reconciler.cluster_policy_changed)
+        controller.watch(self.profiles, self.reconciler.profile_changed)
         for one in self.made.values():
             controller.watch(one, self.reconciler.object_changed)
 
@@ -70,13 +74,15 @@ def assemble(
     informers = ClusterInformers(cluster, random=random)
     made = made_informers(store, settings, random=random)
     of_cluster = Client(cluster, fence=fence, registry=KUBERNETES_KINDS)
+    profiles = profile_informer(store, settings, random=random)
     reconciler = KubeReconciler(
         client,
         settings=settings,
         cluster=informers,
         made={kind: one.cache for kind, one in made.items()},
+        profiles=profiles.cache,
         condition=NetworkCondition(of_cluster, clock=clock),
         service_addresses=ServiceAddressWriter(of_cluster, informers.services.cache, settings),
         recorder=recorder,
     )
-    return Parts(reconciler, informers, made, connections)
+    return Parts(reconciler, informers, made, profiles, connections)

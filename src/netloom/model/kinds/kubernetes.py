@@ -35,6 +35,18 @@ class LeanMeta(AnnotatedMeta, frozen=True, kw_only=True):
     annotations: dict[str, str] = field(default_factory=dict, name="not-read-annotations")
 
 
+class PodAnnotations(Value, frozen=True, kw_only=True):
+    """The annotations of a pod that are read."""
+
+    security_profiles: str = field(default="", name="netloom.dev/security-profiles")
+
+
+class PodMeta(LeanMeta, frozen=True, kw_only=True):
+    """ObjectMeta of a pod."""
+
+    read: PodAnnotations = field(default=PodAnnotations(), name="annotations")
+
+
 class LabelRequirement(Value, frozen=True, kw_only=True):
     """One requirement on one label."""
 
@@ -86,7 +98,7 @@ class PodStatus(Value, frozen=True, kw_only=True):
 class Pod(Resource, frozen=True, kw_only=True):
     """A pod."""
 
-    metadata: LeanMeta = LeanMeta()
+    metadata: PodMeta = PodMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

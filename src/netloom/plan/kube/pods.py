@@ -16,6 +16,7 @@ from netloom.plan.kube import names
 from netloom.plan.kube.cluster import Slice
 from netloom.plan.kube.host_ports import annotation
 from netloom.plan.kube.indexes import port_labels
+from netloom.plan.kube.named_profiles import FindProfile, granted
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned, meta
 from netloom.plan.problem import Problem
 
@@ -25,8 +26,10 @@ def wants_attachment(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not pod.spec.host_network and not pod.finished
 
 
-def plan_pod(settings: ClusterSettings, pod: Pod, own: Sequence[Slice]) -> Planned:
-    """Return the attachment of a pod, given the slices of its node."""
+def plan_pod(
+    settings: ClusterSettings, pod: Pod, own: Sequence[Slice], find: FindProfile = lambda _name: None
+) -> Planned:
+    """Return the attachment of a pod, given the slices of its node; `find` returns profiles of administrators."""
     if not wants_attachment(pod):
         return NOTHING
     if not own:
@@ -38,6 +41,7 @@ def plan_pod(settings: ClusterSettings, pod: Pod, own: Sequence[Slice]) -> Plann
     given = pod.metadata
     labels = {key: value for key, value in given.labels.items() if not key.startswith(names.PREFIX)}
     labels |= port_labels(pod) | {names.OF_NAMESPACE: given.namespace, names.POD_UID: given.uid}
+    profiles, problems = granted(pod, settings.namespace, find)
     attachment = NetworkAttachment(
         api_version=NETWORK_ATTACHMENT.api_version,
         kind=NETWORK_ATTACHMENT.name,
@@ -52,7 +56,8 @@ def plan_pod(settings: ClusterSettings, pod: Pod, own: Sequence[Slice]) -> Plann
             network=names.NETWORK,
             subnets=tuple(one.subnet for one in own),
             port=AttachmentPort(type=PortType.POD),
+            security_profiles=profiles,
             default_route=True,
         ),
     )
-    return Planned(objects=(attachment,))
+    return Planned(objects=(attachment,), problems=problems)
