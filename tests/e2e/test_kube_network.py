@@ -282,7 +282,7 @@ def test_a_pod_that_names_a_profile_it_is_not_granted_is_closed_and_an_event_say
     controlled.ask("POST", f"{OURS}/namespaces/{names.NAMESPACE}/securityprofiles", profile)
 
     def has_it() -> bool:
-        return controlled.made()[f"pod.{space}.web"]["spec"]["securityProfiles"] == ["web"]
+        return bool(controlled.made()[f"pod.{space}.web"]["spec"]["securityProfiles"] == ["web"])
 
     controlled.until(has_it, "the profile")
 
