@@ -4,12 +4,13 @@ import pytest
 
 from netloom.diagnose.node.fabric import compared
 from netloom.diagnose.node.inspection import plans_of
-from netloom.diagnose.snapshot import is_vxlan
+from netloom.diagnose.snapshot import fabric_of
 from netloom.diagnose.trace import vxlan
 from netloom.diagnose.trace.packet import endpoint
 from netloom.diagnose.trace.vxlan import SwitchState
 from netloom.errors import Invalid
 from netloom.model.document import Resource
+from netloom.model.kinds.networks import Fabric
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan
 from netloom.plan.vxlan.fabric import VxlanPlan
@@ -127,11 +128,11 @@ def test_ends_without_a_common_family_are_told_so() -> None:
         trace("shut", "fd01::3")
 
 
-def test_only_networks_of_fabric_vxlan_are_carried() -> None:
+def test_an_attachment_is_of_the_fabric_of_its_network() -> None:
     every = resources(WORLD)
-    assert is_vxlan(endpoint("a", "default", every).attachment, every)
-    assert not is_vxlan(endpoint("ovn", "default", every).attachment, every)
-    assert not is_vxlan(endpoint("10.9.9.9", "default", every).attachment, every)
+    assert fabric_of(endpoint("a", "default", every).attachment, every) is Fabric.VXLAN
+    assert fabric_of(endpoint("ovn", "default", every).attachment, every) is Fabric.OVN
+    assert fabric_of(endpoint("10.9.9.9", "default", every).attachment, every) is None
 
 
 def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:

@@ -415,7 +415,7 @@ class Daemons:
             del self._numbers[name]
         operations: list[Operation] = []
         for name, row in rows.items():
-            if name in ("br-int", "br-vxlan"):
+            if _is_bridge(name):
                 continue
             if row.type == "vxlan":
                 operations += _numbered(row, self._number(name))
@@ -470,6 +470,10 @@ class Daemons:
             gone = frozenset({"ovn-installed"})
             found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", gone)]))
         return found
+
+
+def _is_bridge(name: str) -> bool:
+    return name in BRIDGES or names.vni_of_bridge(name) is not None
 
 
 def _numbered(row: Interface, number: int) -> list[Operation]:
@@ -591,7 +595,7 @@ class World:
     def interfaces(self) -> dict[str, dict[str, Any]]:
         """Return the switch's interfaces, but for the bridge's own."""
         found = {row["name"]: {**row, "external_ids": dict(row["external_ids"][1])} for row in self.select("Interface")}
-        return {name: row for name, row in found.items() if name not in (*BRIDGES, "nl-vtep")}
+        return {name: row for name, row in found.items() if name != "nl-vtep" and not _is_bridge(name)}
 
     def select(self, table: str, *where: Any) -> list[dict[str, Any]]:
         """Return rows of the switch's database."""

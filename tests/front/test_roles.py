@@ -68,8 +68,8 @@ SPEAKERS: tuple[tuple[Kind, str, str, Document], ...] = (
 )
 
 
-async def world() -> MemoryStore:
-    """Two nodes.  Both have attachments in a/blue, of fabric vxlan, and c/blue, which is OVN's; n2 has more.
+async def world(implemented: str = "vxlan") -> MemoryStore:
+    """Two nodes.  Both have attachments in a/blue, which agents implement, and c/blue, which is OVN's; n2 has more.
 
     In b each runs a BGPSpeaker: n1 extends b/red, in which it has no attachment.
     """
@@ -88,7 +88,7 @@ async def world() -> MemoryStore:
         spec = {"node": node, "network": network}
         await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, name, namespace, spec))
     for namespace, network in product(NAMESPACES, ("blue", "red")):
-        fabric = {} if namespace == "c" else {"fabric": "vxlan"}
+        fabric = {} if namespace == "c" else {"fabric": implemented}
         await store.create(NETWORK, thing(NETWORK, network, namespace, fabric))
         for kind in (SUBNET, IP_LOCK):
             await store.create(kind, thing(kind, f"{network}-x", namespace, {"network": network}))
@@ -210,10 +210,10 @@ def wanted(what: Attributes) -> bool:
     return place == "a" and kind is SECURITY_PROFILE
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_a_node_may_do_exactly_what_concerns_it_over_all_verbs_and_kinds(counted: bool) -> None:
+@pytest.mark.parametrize(("counted", "implemented"), [(False, "vxlan"), (True, "vxlan"), (True, "linux")])
+def test_a_node_may_do_exactly_what_concerns_it_over_all_verbs_and_kinds(counted: bool, implemented: str) -> None:
     async def run() -> None:
-        store = await world()
+        store = await world(implemented)
         authorizer = RoleAuthorizer(store)
         asked = list(every_question())
         assert {q.kind for q in asked} == set(KINDS)

@@ -230,12 +230,18 @@ def test_nothing_is_planned_before_it_is_addressed_or_its_network_known() -> Non
     assert plan_port(attached("10.0.0.9/24", addressed="False"), blue(), (), HOST) is None
 
 
-def test_another_fabric_and_a_missing_physical_network_are_problems() -> None:
-    other = plan_port(attached("10.0.0.9/24"), blue(fabric="linux"), (), HOST)
+def test_a_missing_physical_network_is_a_problem() -> None:
     missing = plan_port(attached("10.0.0.9/24"), blue(provider={"physicalNetwork": "p"}), (), HOST)
-    assert isinstance(other, Problem)
     assert isinstance(missing, Problem)
-    assert (other.reason, missing.reason) == ("FabricNotSupported", "PhysicalNetworkMissing")
+    assert missing.reason == "PhysicalNetworkMissing"
+
+
+def test_a_port_of_a_linux_network_has_the_vni_of_its_bridge_and_room_for_vxlan() -> None:
+    plan = planned(attached("10.0.0.9/24"), blue(fabric="linux"))
+    assert (plan.vni, plan.mtu, plan.addresses) == (10, 1450, ("10.0.0.9/24",))
+    taken = plan_port(attached("10.0.0.9/24", port={"type": "internal", "name": "br-nl10"}), blue(), (), HOST)
+    assert isinstance(taken, Problem)
+    assert taken.reason == "NameReserved"
 
 
 def test_a_block_without_room_has_no_gateway() -> None:

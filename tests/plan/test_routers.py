@@ -144,10 +144,14 @@ def test_link_local_addresses_may_be_the_same_everywhere() -> None:
     assert networks(outcome)["ns/r1:red"] == {"fe80::1/64"}
 
 
-def test_a_router_of_other_fabrics_is_not_ours() -> None:
-    linux = "{blue: {kind: Network, spec: {fabric: linux}}, red: {kind: Network, spec: {fabric: linux}}}"
-    outcome = routed(INNER, linux)
-    assert (outcome.rows, outcome.members, outcome.problems) == ([], [], [])
+@pytest.mark.parametrize("fabric", ["vxlan", "linux"])
+def test_a_router_of_other_fabrics_has_no_rows_and_says_why(fabric: str) -> None:
+    other = (
+        f"{{blue: {{kind: Network, spec: {{fabric: {fabric}}}}}, red: {{kind: Network, spec: {{fabric: {fabric}}}}}}}"
+    )
+    outcome = routed(INNER, other)
+    assert (outcome.rows, outcome.members) == ([], [])
+    assert [problem.reason for problem in outcome.problems] == ["WrongFabric", "WrongFabric"]
 
 
 def test_a_router_without_networks_is_a_router() -> None:

@@ -141,10 +141,13 @@ def test_a_taken_name_is_said_and_nothing_of_others_is_touched(here: Site) -> No
     assert interface(here, "foreign")
 
 
-def test_another_fabric_is_not_plugged(here: Site) -> None:
-    here.apply(network("tunnel", fabric="linux"), subnet("tunnel", "10.30.0.0/24", "tunnel"))
+def test_a_linux_network_has_a_bridge_while_it_has_a_port(here: Site) -> None:
+    here.apply(network("tunnel", fabric="linux", vni=7099), subnet("tunnel", "10.30.0.0/24", "tunnel"))
     here.apply(attachment("other", "tunnel"))
-    here.wait_condition("other", "False", "FabricNotSupported")
+    here.wait_ready("other")
+    assert "br-nl7099" in here.node.vsctl("list-br").split()
+    here.delete("NetworkAttachment", "other")
+    wait_until(lambda: "br-nl7099" not in here.node.vsctl("list-br").split(), what="the bridge to be gone")
 
 
 def test_a_device_is_taken_from_its_linux_bridge_and_given_back(here: Site) -> None:

@@ -58,12 +58,12 @@ def key(resource: Resource) -> str:
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
 
 
-def is_vxlan(resource: Resource | None, resources: Iterable[Resource]) -> bool:
-    """Whether a resource is a Network of the vxlan fabric or belongs to one, so that OVN does not know it."""
+def fabric_of(resource: Resource | None, resources: Iterable[Resource]) -> Fabric | None:
+    """Return the fabric of a Network, or of the Network that a resource belongs to: of two, OVN knows nothing."""
     if isinstance(resource, NetworkAttachment | EVPNNetwork | RemoteVTEP):
         name = f"{resource.metadata.namespace}/{resource.spec.network}"
         resource = next((one for one in of_type(resources, Network) if key(one) == name), None)
-    return isinstance(resource, Network) and resource.spec.fabric is Fabric.VXLAN
+    return resource.spec.fabric if isinstance(resource, Network) else None
 
 
 def provider_refusal(network: Network) -> str | None:

@@ -8,6 +8,8 @@ a slash, so port groups and address sets have a digest as name.
 import re
 from hashlib import blake2s
 
+BRIDGE = "br-nl"
+LONGEST_VNI = 8
 OWNER = "netloom"
 """The owner of our rows in OVN, unless configured otherwise."""
 
@@ -30,6 +32,22 @@ def localnet(namespace: str, network: str) -> str:
 def remote_vtep(address: str, vni: int) -> str:
     """Return the name of a remote VTEP's logical port, and of the VXLAN port on the gateway's switch."""
     return f"vxlan_{address}_{vni}"
+
+
+def bridge(vni: int) -> str:
+    """Return the name of the bridge of a linux Network, on each node that has a port of it: at most 13 characters."""
+    return f"{BRIDGE}{vni}"
+
+
+def vni_of_bridge(name: str) -> int | None:
+    """Return the VNI of the linux Network that a bridge has its name from; None: it has another name."""
+    number = name.removeprefix(BRIDGE)
+    return int(number) if name != number and number.isdecimal() and len(number) <= LONGEST_VNI else None
+
+
+def bridge_tunnel(vni: int, address: str) -> str:
+    """Return the name of the VXLAN port of a linux Network to another node."""
+    return f"nlx_{vni}_{address}"
 
 
 def router(namespace: str, name: str) -> str:

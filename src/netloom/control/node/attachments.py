@@ -47,6 +47,7 @@ from netloom.model.kinds.paths import Shaping
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
+from netloom.plan.node.bridges import PROFILES_UNSUPPORTED
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Problem, ProblemError, Waiting
@@ -206,8 +207,8 @@ class AttachmentReconciler:
         try:
             again = await self._reconcile(key, view)
         except ProblemError as error:
-            if error.problem.reason == NOT_GRANTED:
-                await self._unplug(key)  # It may have been plugged while it was granted.
+            if error.problem.reason in (NOT_GRANTED, PROFILES_UNSUPPORTED):
+                await self._unplug(key)  # It may have been plugged while it was granted, or not restricted.
             return await self._report(key, view, error.problem)
         except TransactionRefused as error:
             return await self._report(key, view, Problem("SwitchRefused", f"the switch's database: {error}"))

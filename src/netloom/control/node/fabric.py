@@ -137,7 +137,7 @@ class FabricReconciler:
         """Whether flows can be written."""
         return self.flows.connected
 
-    async def prepare(self) -> None:
+    async def prepare(self, plan: PortPlan | None = None) -> None:  # all ports share the bridge
         """Create the bridge and its tunnel port, unless they exist."""
         if is_bridge_ready(self._switch, self._underlay):
             return
@@ -156,6 +156,10 @@ class FabricReconciler:
     def refusal(self, plan: PortPlan) -> str:
         """Return why the switch refused the flows of a port; "": it did not."""
         return self._refused.get(plan.uid, "")
+
+    def error(self, plan: PortPlan) -> str:  # other fabrics have tunnels of their own
+        """Return nothing: a port needs nothing besides its flows."""
+        return ""
 
     def node_addresses(self) -> set[str]:
         """Return the addresses of the nodes that are known, without this one's."""

@@ -51,7 +51,7 @@ ROLLBACK = 10.0
 """Seconds for removing what an `add` made; after that the reconciler does it."""
 TIDY = 600.0
 """Seconds between two searches for sandboxes whose namespaces are gone."""
-LASTING = frozenset((MISSING, NOT_GRANTED, "NameTaken", "RouteTaken", "QdiscTaken", "FabricNotSupported"))
+LASTING = frozenset((MISSING, NOT_GRANTED, "NameTaken", "RouteTaken", "QdiscTaken", "ProfilesUnsupported"))
 """The problems of a port that no change elsewhere on the node ends."""
 
 

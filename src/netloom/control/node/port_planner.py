@@ -17,6 +17,8 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.model.conditions import ADDRESSED
 from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.networks import Fabric
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.node.ports import ParentPort, PortPlan, plan_port
 from netloom.plan.problem import Problem, Waiting
 
@@ -40,7 +42,7 @@ class PortPlanner:
     def plan(self, view: AttachmentView) -> Plan:
         """Return the port of an attachment, or what prevents it.
 
-        None while its Network, its Shapings or its addresses are unknown.
+        None while its Network, its Shapings or its addresses are unknown, or SecurityProfiles that may refuse it.
         """
         known = self._watches.network(view.network)
         key = Key(view.stored.namespace, view.stored.name)
@@ -48,14 +50,17 @@ class PortPlanner:
         if known is None or shapings is None:
             return None
         network, subnets = known
+        profiles = self._profiles(view) if network.spec.fabric is Fabric.LINUX else []
+        if profiles is None:
+            return None
         parent, inputs = self._parent_port(view) if view.parent else (None, ())
         host = self._host.current
         sandbox = self._sandboxes.of(view.value) if view.value.spec.port.type is PortType.POD else None
-        made_of = (view, network, host, sandbox, *inputs, *subnets, *shapings)
+        made_of = (view, network, host, sandbox, *inputs, *subnets, *shapings, *profiles)
         last = self._plans.get(key)
         # Identity is enough: comparing the values costs more than planning again.
         if last is None or len(last[0]) != len(made_of) or any(map(is_not, last[0], made_of)):
-            plan = plan_port(view.value, network, subnets, host, parent, shapings, sandbox)
+            plan = plan_port(view.value, network, subnets, host, parent, shapings, sandbox, profiles)
             last = self._plans[key] = made_of, plan
         return last[1]
 
@@ -76,6 +81,17 @@ class PortPlanner:
                 found += (Key(one.stored.namespace, one.stored.name) for one in self._rivals(view))
         if found and _matters(change.old) != _matters(change.new):  # Most have none.
             yield from (other for other in found if other != change.key)
+
+    def unfiltered(self, namespace: str) -> list[Key]:
+        """Return the attachments of a namespace that no SecurityProfile may restrict: those on fabric linux."""
+        views = self._attachments.indexed("namespace", namespace)
+        found = [view for view in views if self._watches.fabric(view.network) is Fabric.LINUX]
+        return [Key(view.stored.namespace, view.stored.name) for view in found]
+
+    def _profiles(self, view: AttachmentView) -> list[SecurityProfile] | None:
+        """Return the SecurityProfiles of an attachment's namespace, or None while they are not all known."""
+        namespace = view.stored.namespace
+        return None if self._watches.undecodable_profiles(namespace) else self._watches.profiles(namespace)
 
     def _children(self, parent: Key) -> list[Key]:
         views = self._attachments.indexed("parent", str(parent))

@@ -1,6 +1,6 @@
 """Makes and removes one port: its device, and its interface on the switch.
 
-    internal   the switch makes the device; once OVN, or the vxlan fabric, has its flows, it gets its addresses
+    internal   the switch makes the device; once OVN, or an agent's fabric, has connected it, it gets its addresses
     veth, pod  the pair is made and gets its addresses, then its outer end is put on the switch; where a process delays
                or drops its packets, that relay passes them on to another pair, whose outer end is put on the switch
     existing   a device that exists is taken from its bridge, and is returned to it in the end
@@ -14,17 +14,16 @@ no packets, although it reports the port as working. So the port is taken off th
 again; and if the switch reports a device as its port, and no program holds it, it is plugged again.
 
 A port is installed when OVN says so, in the database; a port of a vxlan Network, when the fabric has its flows on
-the switch. When a child is removed, ovn-controller (23.03 to 26.03) withdraws `ovn-installed` from the parent, whose
-flows stay, and does not set it again before its next full recompute: `request_recompute` triggers one, once for each
-time.
+the switch; one of a linux Network, when its bridge leads to the other nodes. When a child is removed, ovn-controller
+(23.03 to 26.03) withdraws `ovn-installed` from the parent, whose flows stay, and does not set it again before its next
+full recompute: `request_recompute` triggers one, once for each time.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
 
-from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.turns import Turns
 from netloom.control.runtime.cache import Key
 from netloom.drivers.link.codec import Link
@@ -48,6 +47,31 @@ log = logging.getLogger(__name__)
 UP_NOTICED = 1.0
 """Seconds within which a switch notices that a device is up."""
 NEVER = float("-inf")
+
+
+class Carrier(Protocol):
+    """What connects ports on a fabric that agents implement."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can be asked."""
+        ...
+
+    async def prepare(self, plan: PortPlan) -> None:
+        """Create the bridge of a port, unless it exists."""
+        ...
+
+    def carries(self, plan: PortPlan, row: Interface) -> bool:
+        """Whether a port is connected."""
+        ...
+
+    def refusal(self, plan: PortPlan) -> str:
+        """Return why the switch refuses the flows of a port; "": it does not."""
+        ...
+
+    def error(self, plan: PortPlan) -> str:
+        """Return what else prevents a port from being connected; "": nothing."""
+        ...
 
 
 class PortState(NamedTuple):
@@ -86,19 +110,19 @@ class Ports:
         switch: Vswitch,
         links: PortDevices,
         *,
-        carrier: FabricReconciler | None,
+        carriers: Mapping[Fabric, Carrier],
         relays: PortRelays,
         underlay_device: Callable[[], str],
         sandboxes: PodSandboxes | None = None,
     ) -> None:
-        """Without a `carrier`, ports of vxlan Networks are made, and never found to be installed.
+        """Ports on a fabric without a carrier are OVN's, or are made and never found to be installed.
 
         `underlay_device` names the device with the node's own address: it, and the devices on it, are not taken.
         """
         self.sandboxes = sandboxes or PodSandboxes(switch)
         self._switch = switch
         self._children = Children(switch)
-        self._carrier = carrier
+        self._carriers = carriers
         self._links = links
         self._relays = relays
         self._underlay_device = underlay_device
@@ -129,7 +153,10 @@ class Ports:
 
     def is_reachable(self, plan: PortPlan) -> bool:
         """Whether the program that installs a port's flows can be asked."""
-        return plan.fabric is not Fabric.VXLAN or (self._carrier is not None and self._carrier.connected)
+        if plan.fabric is Fabric.OVN:
+            return True
+        carrier = self._carriers.get(plan.fabric)
+        return carrier is not None and carrier.connected
 
     def invalidate(self) -> None:
         """Read all devices from the kernel the next time: other programs may have changed them."""
@@ -221,8 +248,9 @@ class Ports:
         await self._children.clear(key, keep=plan.uid if plan.parent else "")
         if plan.parent:
             return await self._child(plan)
-        if plan.fabric is Fabric.VXLAN and self._carrier is not None:
-            await self._carrier.prepare()
+        carrier = self._carriers.get(plan.fabric)
+        if carrier is not None:
+            await carrier.prepare(plan)
         match plan.type:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
@@ -240,12 +268,11 @@ class Ports:
             self._reported.add(row._uuid)
         found = self._verified.get(key)
         correct = found is not None and found.held and not row.error and _is_as_set(found, row)
-        vxlan = self._carrier if plan.fabric is Fabric.VXLAN else None
         return PortState(
             installed=correct and self._is_installed(plan, row),
-            error=row.error or "",
+            error=row.error or (carrier.error(plan) if carrier is not None else ""),
             late=_contradicts(row, plan),
-            refused=vxlan.refusal(plan) if vxlan is not None else "",
+            refused=carrier.refusal(plan) if carrier is not None else "",
             withdrawn=self._is_withdrawn(row),
         )
 
@@ -278,8 +305,9 @@ class Ports:
         return PortState(row.external_ids.get(INSTALLED) == "true")
 
     def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
-        if plan.fabric is Fabric.VXLAN:
-            return self._carrier is not None and self._carrier.carries(plan, row)
+        if plan.fabric is not Fabric.OVN:
+            carrier = self._carriers.get(plan.fabric)
+            return carrier is not None and carrier.carries(plan, row)
         return row.external_ids.get(INSTALLED) == "true"
 
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
@@ -290,7 +318,7 @@ class Ports:
             await self._switch.plug(plan)
             return
         # Not earlier: when a device changes, the switch reads all its ports again, and OVN waits meanwhile.
-        ready = plan.fabric is Fabric.VXLAN or self._is_installed(plan, row)
+        ready = plan.fabric is not Fabric.OVN or self._is_installed(plan, row)
         if (
             ready
             and row.ofport is not None

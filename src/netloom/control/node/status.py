@@ -25,6 +25,7 @@ LONGEST = 1024
 WAITING = {
     Fabric.OVN: "OVN has not reported the port's flows as installed",
     Fabric.VXLAN: "the switch has not acknowledged the port's flows",
+    Fabric.LINUX: "the Network's bridge on the node is not connected to the other nodes yet",
 }
 
 

@@ -122,7 +122,7 @@ class NodeSwitch:
         """Return what prevents a port, and every other of its fabric, from being plugged; None: nothing."""
         problem = self._unusable()
         if problem is None:
-            problem = self._tunnel_taken() if plan.fabric is Fabric.VXLAN else self._no_ovn()
+            problem = self._no_ovn() if plan.fabric is Fabric.OVN else self._tunnel_taken()
         return problem
 
     def _exposed(self) -> str:
@@ -147,11 +147,12 @@ class NodeSwitch:
         return None
 
     def _tunnel_taken(self) -> Problem | None:
-        """Return what prevents ports of vxlan Networks from being plugged."""
+        """Return what prevents ports of vxlan and linux Networks from being plugged."""
         if "vxlan" not in self._switch.root().external_ids.get("ovn-encap-type", "").split(","):
             return None
-        # OVN's tunnel ports name the other node; ours takes it from the flows. Open vSwitch hands a packet to the more
-        # specific port, so packets of the vxlan fabric would arrive at OVN's.
+        # OVN's tunnel ports name the other node; that of vxlan takes it from the flows. Open vSwitch hands a packet to
+        # the more specific port, so packets of the vxlan fabric would arrive at OVN's port, and some of OVN's packets
+        # at the ports of linux Networks, which name a VNI as well.
         return Problem("TunnelTaken", "OVN's own tunnels on this node use VXLAN: set ovn-encap-type to geneve")
 
     def _no_ovn(self) -> Problem | None:

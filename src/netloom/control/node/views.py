@@ -2,22 +2,23 @@
 
     attachments (spec.node=NODE) ─┬─► their Networks    ──► Network (metadata.name=…), Subnets (spec.network=…)
                                   │      of fabric vxlan ──► remotes: spec.network=…,spec.node!=NODE
-                                  │                      ──► EVPNNetworks: spec.network=…
+                                  │             or linux
+                                  │      of fabric vxlan ──► EVPNNetworks: spec.network=…
                                   │      if there is one ──► RemoteVTEPs: spec.network=…
                                   └─► their namespaces  ──► Mirrors, Shapings
-                                         with a vxlan Network ──► SecurityProfiles
+                                         with a vxlan or linux Network ──► SecurityProfiles
 
 A Network is *relevant* to a node while the node has an attachment in it. A node holds 1+R watches of attachments, where
-R is the number of relevant Networks of fabric vxlan; OVN distributes the locations of ports in the others. Each watch
-starts and ends on its own: when one Network becomes relevant or ceases to be, the watches of the others are neither
-listed again nor interrupted. A node reads nothing that it does not need, and its credential may read no more. The
-server may refuse a watch that is no longer relevant before this end stops it; that costs a line in the log. A Network
-and its Subnets, which change seldom, are watched for some seconds longer: where attachments come and go, the next one
-finds them in the cache.
+R is the number of relevant Networks that agents implement; OVN distributes the locations of ports in the others. Each
+watch starts and ends on its own: when one Network becomes relevant or ceases to be, the watches of the others are
+neither listed again nor interrupted. A node reads nothing that it does not need, and its credential may read no more.
+The server may refuse a watch that is no longer relevant before this end stops it; that costs a line in the log. A
+Network and its Subnets, which change seldom, are watched for some seconds longer: where attachments come and go, the
+next one finds them in the cache.
 
-Whether a Network is of fabric vxlan is known only after it was read, and only then its remotes are listed. To list them
-at once would save one round trip for the first attachment of a Network, and cost every node of an OVN Network a list of
-all attachments in it.
+The fabric of a Network is known only after it was read, and only then its remotes are listed. To list them at once
+would save one round trip for the first attachment of a Network, and cost every node of an OVN Network a list of all
+attachments in it.
 
 A RemoteVTEP counts only if the node of the EVPNNetwork's speaker has written it (`counts` in plan/vxlan/inputs.py).
 RemoteVTEPs are watched as long as the Network has an EVPNNetwork, whether that forwards or not. When a speaker ceases
@@ -232,7 +233,9 @@ class NodeWatches:
         self.on_mirrors: Signal[[str]] = Signal()
         """Sent when Mirrors of a namespace changed, or are all known."""
         self.on_remote: Signal[[Change[AttachmentView]]] = Signal()
-        """Sent when an attachment of another node changed."""
+        """Sent when an attachment of another node changed, in a Network of fabric vxlan."""
+        self.on_peers: Signal[[]] = Signal()
+        """Sent when attachments of other nodes changed in a Network of fabric linux, or one is no longer relevant."""
         self.on_remotes_synced: Signal[[Key]] = Signal()
         """Sent when all remotes of a Network are known."""
         self.on_vtep: Signal[[Change[RemoteVTEP]]] = Signal()
@@ -249,6 +252,9 @@ class NodeWatches:
         self._attachments = attachments
         self._networks: dict[Key, Followed] = {}
         self._remotes: dict[Key, Followed] = {}
+        """The remotes of vxlan Networks."""
+        self._peers: dict[Key, Followed] = {}
+        """The remotes of linux Networks."""
         self._extended: dict[Key, Followed] = {}
         """The EVPNNetworks of vxlan Networks."""
         self._vteps: dict[Key, Followed] = {}
@@ -279,12 +285,12 @@ class NodeWatches:
 
     def remotes(self, key: Key) -> Cache[AttachmentView] | None:
         """Return the attachments of a Network on other nodes, or None while they are not known, or not watched."""
-        followed = self._remotes.get(key)
+        followed = self._remotes.get(key) or self._peers.get(key)
         return None if followed is None or not followed.synced else followed.informers[0].cache
 
     def networks_with_remotes(self) -> list[Key]:
         """Return the Networks whose remotes are watched."""
-        return list(self._remotes)
+        return [*self._remotes, *self._peers]
 
     def counts(self, vtep: RemoteVTEP) -> bool:
         """Whether flows follow from a RemoteVTEP."""
@@ -340,7 +346,7 @@ class NodeWatches:
         raise AssertionError  # The group ends only by being cancelled.
 
     def _all_followed(self) -> list[Followed]:
-        by_network = self._networks, self._remotes, self._extended, self._vteps
+        by_network = self._networks, self._remotes, self._peers, self._extended, self._vteps
         by_namespace = self._mirrors, self._shapings, self._policies
         return [followed for part in (*by_network, *by_namespace) for followed in part.values()]
 
@@ -371,13 +377,15 @@ class NodeWatches:
         networks = set(self._counts)
         self._linger(networks)
         follow(self._networks, networks | self._leaving.keys(), self._network)
-        vxlan = {key for key in networks if self._is_vxlan(key)}
+        vxlan = {key for key in networks if self.fabric(key) is Fabric.VXLAN}
+        linux = {key for key in networks if self.fabric(key) is Fabric.LINUX}
         follow(self._remotes, vxlan, self._remotes_in)
+        follow(self._peers, linux, self._peers_in)
         follow(self._extended, vxlan, self._extended_in)
         follow(self._vteps, {key for key in vxlan if self._extended[key].informers[0].cache}, self._vteps_in)
         follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
         follow(self._shapings, {key.namespace for key in networks}, self._shapings_in)
-        follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
+        follow(self._policies, {key.namespace for key in vxlan | linux}, self._policies_in)
 
     def _linger(self, networks: set[Key]) -> None:
         """Keep watching Networks that are no longer relevant for a while, and reuse the watches if they are again."""
@@ -396,9 +404,10 @@ class NodeWatches:
                 self._leaving[key] = until = loop.time() + LINGER
                 loop.call_at(until + TICK, self._changed.set)
 
-    def _is_vxlan(self, key: Key) -> bool:
-        found = self._networks[key].informers[0].cache.get(*key)
-        return isinstance(found, Network) and found.spec.fabric is Fabric.VXLAN
+    def fabric(self, key: Key) -> Fabric | None:
+        """Return the fabric of a Network, or None while it is not known."""
+        followed = self._networks.get(key)
+        return None if followed is None else _fabric(followed.informers[0].cache.get(*key))
 
     def _network(self, key: Key) -> Followed:
         selector = where("metadata.name", key.name)
@@ -437,6 +446,18 @@ class NodeWatches:
 
         followed = Followed((remotes,), known)
         pass_on(followed, remotes, self.on_remote)
+        return followed
+
+    def _peers_in(self, key: Key) -> Followed:
+        peers = remotes_informer(self._store, self._node, key, random=self._random)
+
+        def known() -> None:
+            self.on_peers()
+            self._measure(key)
+
+        followed = Followed((peers,), known)
+        pass_on(followed, peers, lambda _: self.on_peers())
+        followed.on_end.connect(self.on_peers)
         return followed
 
     def _extended_in(self, key: Key) -> Followed:
@@ -502,7 +523,8 @@ class NodeWatches:
 
     def _measure(self, key: Key) -> None:
         """Record how long it took until everything of a Network was known, if it is."""
-        if self.network(key) is not None and (not self._is_vxlan(key) or self.remotes(key) is not None):
+        by_agents = self.fabric(key) in (Fabric.VXLAN, Fabric.LINUX)
+        if self.network(key) is not None and (not by_agents or self.remotes(key) is not None):
             self.lifetimes.known(key)
 
     def _in(self, key: Key) -> list[AttachmentView]:

@@ -22,7 +22,7 @@ from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.port_groups import covered, group
-from netloom.plan.policy.shaping import IMPAIRMENT_UNSUPPORTED, verdict
+from netloom.plan.policy.shaping import IMPAIRMENT_UNSUPPORTED, RATE_UNSUPPORTED, verdict
 from netloom.plan.vxlan.limits import limits
 
 
@@ -43,8 +43,9 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
         case Shaping(), ShapingStatus():
             applied, unsupported = verdict(planner.world, resource)
             ready = status.condition(READY)
-            # The rate is in force whether or not delay and loss are.
-            is_ready = ready is not None and (ready.status == TRUE or ready.reason == IMPAIRMENT_UNSUPPORTED)
+            # The rate is in force whether or not delay and loss are, and these without a rate.
+            partly = (IMPAIRMENT_UNSUPPORTED, RATE_UNSUPPORTED)
+            is_ready = ready is not None and (ready.status == TRUE or ready.reason in partly)
             return replace(status, applied=applied if is_ready else None, unsupported=unsupported)
         case Mirror(), MirrorStatus():
             return replace(status, tunnels=tunnels_of(planner.world, resource))

@@ -18,7 +18,7 @@ from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import Access, no_switch
 from netloom.diagnose.doctor.report import Complaint, Report, complaint, confirmed
-from netloom.diagnose.node import fabric
+from netloom.diagnose.node import bridges, fabric
 from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of, undecided
 from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
@@ -47,6 +47,7 @@ _CHECKS = {
     Check.MISSING_MIRROR: ("created", _AGENT),
     Check.FLOWS_MISSING: ("written", f"Check that ovs-vswitchd runs. {_AGENT}"),
     Check.LEFTOVER_FLOWS: ("removed", f"They may still forward packets. {_AGENT}"),
+    Check.WRONG_BRIDGE: ("connected", _AGENT),
 }
 """What a repair of each finding does, and the advice."""
 ADVICE = {check: advice for check, (_, advice) in _CHECKS.items()}
@@ -161,6 +162,8 @@ async def _repair(node: NodeInspection, resources: list[Resource], found: Sequen
                     await Mirrors(node.switch).apply(finding.namespace, mine)
                 elif finding.check in _FLOWS:
                     await fabric.repair(node.folder, fabric.plan(resources, node.name, plans, node.switch))
+                elif finding.check is Check.WRONG_BRIDGE:
+                    await bridges.repair(node.switch, bridges.plan(resources, node.name, plans))
         except NetloomError as error:
             failures[finding] = error.message
     await asyncio.sleep(LOCK_SECONDS)  # The next check shows how the switch applied the changes.

@@ -22,6 +22,7 @@ from netloom.diagnose.explain.port import Port, read_port
 from netloom.errors import NetloomError
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Fabric
 from netloom.model.registry import KINDS
 from netloom.plan import names
 from netloom.plan.ovn.desired import DesiredRows
@@ -81,7 +82,7 @@ def explain(session: Session, access: Access, target: Target, document: Document
     wanted = snapshot.planned(resources).desired
     found.problems = tuple(problem.message for problem in wanted.problems.get(unit, ()))
     found.planned = tuple(f"{ref.table} {ref.key}" for ref in sorted(wanted.of) if wanted.of[ref] == unit)
-    if not snapshot.is_vxlan(resource, resources):
+    if snapshot.fabric_of(resource, resources) not in (Fabric.VXLAN, Fabric.LINUX):
         _north(access, found, resource)
         _south(access, found, resource, wanted)
     if isinstance(resource, NetworkAttachment):

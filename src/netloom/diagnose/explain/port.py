@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from netloom.diagnose.access import Switch
-from netloom.diagnose.node import fabric
+from netloom.diagnose.node import bridges, fabric
 from netloom.diagnose.node.fabric import Plans
 from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of
 from netloom.drivers.link.audit import faults
@@ -45,6 +45,12 @@ def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource])
         if plan.fabric is Fabric.VXLAN:
             more, absent = await _flows(node, resources, plans, plan)
             lines = [f"{line} VNI {plan.vni}", *more]
+        elif plan.fabric is Fabric.LINUX:
+            lines = [f"{line} VNI {plan.vni}"]
+            wanted = {vni: one for vni, one in bridges.plan(resources, node.name, plans).items() if vni == plan.vni}
+            others = [one["remote_ip"] for bridge in wanted.values() for one in bridge.tunnels.values()]
+            lines.append(f"Its bridge leads to {', '.join(others) or 'no other node'}")
+            absent = [finding.message for finding in bridges.findings(node.switch, node.name, wanted)]
         else:
             ids = row.external_ids
             lines = [f"{line} iface-id {ids.get(IFACE_ID, 'absent')}, ovn-installed {ids.get(INSTALLED, 'absent')}"]

@@ -14,13 +14,14 @@ from msgspec import structs
 
 from netloom.control.node.ports import Ports
 from netloom.diagnose.access import Switch, following
-from netloom.diagnose.node import fabric
+from netloom.diagnose.node import bridges, fabric
 from netloom.diagnose.node.fabric import Plans
 from netloom.diagnose.snapshot import of_type, unit
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
 from netloom.drivers.relay.relays import Relays
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
+from netloom.drivers.vswitch.network_bridges import NETWORK
 from netloom.drivers.vswitch.pods import PodSandboxes
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.drivers.vxlan.bridge import underlay_address
@@ -99,15 +100,16 @@ class NodeInspection:
                 f"no device of node {self.name} has its underlay address {underlay or '(which is not configured)'}"
             )
         name = device.name
-        return Ports(self.switch, self.links, carrier=None, relays=self.relays, underlay_device=lambda: name)
+        return Ports(self.switch, self.links, carriers={}, relays=self.relays, underlay_device=lambda: name)
 
     def sandboxes(self) -> list[PodSandbox]:
         """Return the pod sandboxes that the agent recorded."""
         return PodSandboxes(self.switch).recorded()
 
     def interfaces(self) -> list[rows.Interface]:
-        """Return the interfaces that Netloom owns, except the fabric's tunnel."""
-        return [row for row in self._all("Interface") if self.switch.is_ours(row) and row.name != VTEP]
+        """Return the interfaces that Netloom owns, except the tunnels of fabrics."""
+        rows = [row for row in self._all("Interface") if self.switch.is_ours(row) and row.name != VTEP]
+        return [row for row in rows if not row.external_ids.get(OF, "").startswith(f"{NETWORK}/")]
 
     def attachment_of(self, row: rows.Interface) -> str:
         """Return the attachment that an interface belongs to, as NAMESPACE/NAME."""
@@ -138,6 +140,7 @@ class NodeInspection:
         }
         return [
             *await self._flows(resources, plans),
+            *bridges.findings(self.switch, self.name, bridges.plan(resources, self.name, plans)),
             *audit_ovn.audit_switch(wanted, seen, {*waiting, *copied, *remote}),  # Tunnel ports belong to these.
             *audit_ovn.audit_devices(await self.links.pairs(), used),
             *audit_ovn.audit_mirrors(copied, {unit for unit in mirrors if unit is not None}),
@@ -181,12 +184,15 @@ class NodeInspection:
             of=unit_of(ids.get(OF, "")),
             uid=ids.get(UID, ""),
             internal=row.type == "internal",
-            # For ports of the vxlan fabric the flows themselves are checked.
-            installed=ids.get(INSTALLED) == "true" or self.switch.bridge_name_of(row.name) == VXLAN_BRIDGE,
+            # For ports of other fabrics the flows, or the bridge, are checked.
+            installed=ids.get(INSTALLED) == "true" or self.switch.bridge_name_of(row.name) in self._bridges_of_agents(),
             works=row.ofport is not None and row.ofport > 0,
             error=row.error or "",
             ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},
         )
+
+    def _bridges_of_agents(self) -> set[str]:
+        return {VXLAN_BRIDGE, *(bridge.name for bridge in self.switch.network_bridges().values())}
 
     def _all(self, table: str) -> list[Any]:
         return list(self.switch.client.cache.rows(table).values())

@@ -25,7 +25,7 @@ from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.kinds.cluster import Node
-from netloom.model.kinds.networks import Router
+from netloom.model.kinds.networks import Fabric, Router
 
 SECONDS = 30.0
 LOOKUPS = 12
@@ -65,8 +65,11 @@ class Tracer:
         """Return the path of a packet of `protocol` to the port `number`, from one attachment or address to another."""
         namespace = self._session.namespace
         one, other = (endpoint(text, namespace, self._resources) for text in (start, end))
-        if snapshot.is_vxlan(one.attachment, self._resources):
+        fabric = snapshot.fabric_of(one.attachment, self._resources)
+        if fabric is Fabric.VXLAN:
             return self._through_vxlan(one, other, protocol=protocol, number=number, v6=v6)
+        if fabric is Fabric.LINUX:
+            raise Invalid(f"{one.text} is in a Network of fabric linux: its bridges learn, and have no flows to trace")
         if not self._access.sb:
             raise Unreachable(NO_SOUTHBOUND)
         sent = packet(one, other, self._resources, self._wanted, protocol=protocol, number=number, v6=v6)

@@ -12,7 +12,8 @@ is ours by its `external_ids`:
     netloom-exec, netloom-after: programs that run after it is made, and after it is removed (`plan/node/hooks.py`)
     iface-id, attached-mac, iface-status: for ovn-controller
 
-A port of a vxlan Network is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
+A port of a vxlan Network is on a bridge of ours, `br-vxlan`, one of a linux Network on the Network's own, `br-nlVNI`.
+Neither has an iface-id; the rest is the same.
 
 Changes made at the same time share a transaction (`drivers/vswitch/writer.py`).
 """
@@ -29,6 +30,7 @@ from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
+from netloom.plan import names
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
 from netloom.plan.node.namespaces import NetnsRecord, read_record, written
@@ -133,6 +135,8 @@ class Vswitch:
 
     def home(self, plan: PortPlan) -> str:
         """Return the name of the bridge that a port belongs on."""
+        if plan.fabric is Fabric.LINUX:
+            return names.bridge(plan.vni)
         return VXLAN_BRIDGE if plan.fabric is Fabric.VXLAN else self.bridge_name
 
     def interface(self, name: str) -> Interface | None:
@@ -314,7 +318,14 @@ class Vswitch:
 
     def bridges(self) -> list[Bridge]:
         """Return our bridges, which have records of what outlives a port."""
-        return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
+        both = [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
+        return [*both, *self.network_bridges().values()]
+
+    def network_bridges(self) -> dict[int, Bridge]:
+        """Return our bridges of linux Networks, by VNI."""
+        rows = [cast("Bridge", row) for row in self.client.cache.rows("Bridge").values()]
+        ours = [row for row in rows if self.is_ours(row)]
+        return {vni: row for row in ours if (vni := names.vni_of_bridge(row.name)) is not None}
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
         """Return the external_ids of an interface."""

@@ -77,7 +77,8 @@ class NetworkSpec(Value, frozen=True, kw_only=True):
     RULES: ClassVar[tuple[Rule, ...]] = (immutable("fabric"), once_set("vni"), only_when("provider", "fabric", "ovn"))
 
     fabric: Annotated[
-        Fabric, meta("The implementation: ovn, or vxlan, which needs no OVN. linux is not implemented.", default="ovn")
+        Fabric,
+        meta("The implementation: ovn; vxlan, which needs no OVN; or linux, switches that learn.", default="ovn"),
     ] = Fabric.OVN
     vni: Annotated[
         Vni | None, meta("The VXLAN or Geneve network identifier, unique across namespaces. Allocated if absent.")

@@ -55,6 +55,7 @@ class Check(StrEnum):
     MISSING_MIRROR = "missing-mirror"
     FLOWS_MISSING = "missing-flows"
     LEFTOVER_FLOWS = "leftover-flows"
+    WRONG_BRIDGE = "wrong-bridge"
 
     # BGP speakers and EVPNNetworks (`evpn`).
     SPEAKER_NOT_READY = "speaker-not-ready"

@@ -5,7 +5,7 @@ sees and where, and its addresses and routes; or the `Problem` that prevents it;
 addresses. A pod's port has a plan while a container runtime has named the pod's network namespace to the agent
 (`plan/node/pods.py`); until then it is `Waiting`. OVN's part of the port is planned in `plan/ovn`: the two meet in the
 port's name (`names.port`). The flows of a vxlan Network are planned in `plan/vxlan/fabric.py`: they meet in the port's
-OpenFlow number.
+OpenFlow number. The bridge of a linux Network is planned in `plan/node/bridges.py`: they meet in its VNI.
 
 A child, which is a VLAN of another attachment's port, is also planned from its `ParentPort`: it uses its parent's
 device.
@@ -22,10 +22,12 @@ from netloom.model.document import Resource
 from netloom.model.kinds.attachments import AttachmentPort, NetworkAttachment, PortType
 from netloom.model.kinds.networks import Fabric, Network, Subnet
 from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.addresses import blocks as addressing
 from netloom.plan.node import children
+from netloom.plan.node.bridges import restricted
 from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
 from netloom.plan.node.pods import PodSandbox, is_for
@@ -39,7 +41,7 @@ VXLAN = 50
 """Bytes that VXLAN adds: Ethernet 14, IPv4 20, UDP 8, VXLAN 8."""
 VXLAN_V6 = 70
 _RESERVED = re.compile(
-    r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|nl-vtep$|patch-|n[lipr][0-9a-f]{12}$"
+    r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|br-nl|nl-vtep$|patch-|n[lipr][0-9a-f]{12}$"
 )
 """Names of devices that the kernel, OVS and OVN create, and of those that the agent creates for other ports."""
 LEAST_MTU = 1280
@@ -156,7 +158,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
     def mtu(self, fabric: Fabric) -> int:
         """Return the MTU of ports whose packets go through a tunnel."""
-        v4, v6 = (VXLAN, VXLAN_V6) if fabric is Fabric.VXLAN else (GENEVE, GENEVE_V6)
+        v4, v6 = (GENEVE, GENEVE_V6) if fabric is Fabric.OVN else (VXLAN, VXLAN_V6)
         return max(LEAST_MTU, self.underlay_mtu - (v6 if self.underlay_v6 else v4))
 
 
@@ -186,10 +188,12 @@ def plan_port(
     parent: ParentPort | None = None,
     shapings: Iterable[Shaping] = (),
     sandbox: PodSandbox | None = None,
+    profiles: Iterable[SecurityProfile] = (),
 ) -> PortPlan | Problem | Waiting | None:
     """Return the port of an attachment, or what prevents it; None while it has no addresses or no known Network.
 
-    `shapings` are those that name the attachment as their start; `sandbox` is that of its pod, if there is one.
+    `shapings` are those that name the attachment as their start; `sandbox` is that of its pod, if there is one;
+    `profiles` are those of the namespace, which matter on fabric linux.
     """
     if network is None:
         return None
@@ -200,12 +204,12 @@ def plan_port(
     granted = _granted(attachment, routes, host.grants)
     if isinstance(granted, Problem):
         return granted  # First: a port that was plugged while it was granted is removed, whatever else is wrong.
-    if fabric is Fabric.LINUX:
-        return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {fabric.value}")
+    if fabric is Fabric.LINUX and (problem := restricted(attachment, profiles)) is not None:
+        return problem
     addressed = status.condition(ADDRESSED)
     if not status.mac or not status.ips or addressed is None or addressed.status != "True":
         return None
-    if fabric is Fabric.VXLAN and status.vni is None:
+    if fabric is not Fabric.OVN and status.vni is None:
         return None
     if kind is PortType.CHILD:
         return _child(attachment, network, parent or ParentPort())
@@ -242,7 +246,7 @@ def plan_port(
         mac=status.mac,
         mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu(fabric)),
         fabric=fabric,
-        vni=(status.vni or 0) if fabric is Fabric.VXLAN else 0,
+        vni=(status.vni or 0) if fabric is not Fabric.OVN else 0,
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=routes,
         four_only=ours and not any(":" in ip for ip in (*status.ips, *spec.allowed_addresses)),
@@ -261,6 +265,7 @@ def plan_ports(
     subnets: dict[tuple[str, str], list[Subnet]] = {}
     attachments: dict[tuple[str, str], NetworkAttachment] = {}
     shapings: dict[tuple[str, str], list[Shaping]] = {}
+    profiles: dict[str, list[SecurityProfile]] = {}
     for one in resources:
         match one:
             case Network():
@@ -269,6 +274,8 @@ def plan_ports(
                 subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
             case Shaping():
                 shapings.setdefault((one.metadata.namespace, one.spec.from_.attachment), []).append(one)
+            case SecurityProfile():
+                profiles.setdefault(one.metadata.namespace, []).append(one)
             case NetworkAttachment():
                 attachments[one.metadata.namespace, one.metadata.name] = one
     found: dict[tuple[str, str], PortPlan | Problem | Waiting | None] = {}
@@ -290,9 +297,9 @@ def plan_ports(
         at = namespace, one.spec.network
         pod = pods.get(key)
         sandbox = pod if pod is not None and is_for(pod, one) else None
-        found[key] = plan_port(
-            one, networks.get(at), subnets.get(at, ()), host, parent_port, shapings.get(key, ()), sandbox
-        )
+        mine = shapings.get(key, ())
+        rules = profiles.get(namespace, ())
+        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, parent_port, mine, sandbox, rules)
     return found
 
 

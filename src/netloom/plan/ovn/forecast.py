@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Condition, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.networks import Fabric, Network, Router, Subnet
+from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.values import addresses
 from netloom.plan import names
@@ -94,7 +94,7 @@ class _Forecaster:
         return self._found
 
     def _network(self, one: Network) -> Network:
-        if one.status.vni is not None or one.spec.fabric is Fabric.LINUX:
+        if one.status.vni is not None:
             return one
         vni = one.spec.vni
         if vni is None:
@@ -129,8 +129,6 @@ class _Forecaster:
         key = (one.metadata.namespace, one.spec.network)
         network = self._networks.get(key)
         vni = None if network is None else network.status.vni
-        if network is not None and network.spec.fabric is Fabric.LINUX:
-            return one
         decision = decide(
             Request(*key, one.spec.subnets, one.spec.ips, tuple(lock.uid for lock in one.status.locks)),
             vni,

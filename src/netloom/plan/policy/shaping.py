@@ -1,4 +1,4 @@
-"""What a Shaping means on either fabric: rate, burst, and which of several applies to a packet.  Pure.
+"""What a Shaping means on the fabrics ovn and vxlan: rate, burst, and which of several applies to a packet.  Pure.
 
 A meter has no queue: it drops packets above the rate. After a burst of losses TCP waits for its retransmission timer,
 at least 200 ms, and then sends what the meter has accumulated in the meantime, which is at most its burst. So with a
@@ -24,6 +24,7 @@ from math import log2
 from msgspec.structs import replace
 
 from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.kinds.paths import Quality, Shaping, ShapingSpec, Unsupported
 from netloom.model.values import quantities
 from netloom.plan.policy.impairment import impairs, unsupported, unusable
@@ -39,7 +40,7 @@ LARGEST = 2**32 - 1
 
 NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
 TO = 1000
-IMPAIRMENT_UNSUPPORTED = "ImpairmentUnsupported"
+IMPAIRMENT_UNSUPPORTED, RATE_UNSUPPORTED = "ImpairmentUnsupported", "RateUnsupported"
 
 
 def verdict(world: World, shaping: Shaping) -> tuple[Quality | None, tuple[Unsupported, ...]]:
@@ -50,6 +51,9 @@ def verdict(world: World, shaping: Shaping) -> tuple[Quality | None, tuple[Unsup
     missing = [Unsupported(field=name, reason=reason) for name in asked] if reason else []
     impaired = Quality() if reason else Quality(delay=spec.delay, jitter=spec.jitter, loss=spec.loss)
     if not spec.rate:
+        return (None if reason or not asked else impaired), tuple(missing)
+    if unlimited := _not_limited(world, shaping):
+        missing.append(Unsupported(field="rate", reason=unlimited))
         return (None if reason or not asked else impaired), tuple(missing)
     rate, burst = bandwidth(spec)
     if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
@@ -64,6 +68,22 @@ def impairment_problem(world: World, shaping: Shaping) -> Problem | None:
     reason = _not_impaired(world, shaping)
     field = "delay" if shaping.spec.delay else "loss"
     return Problem(IMPAIRMENT_UNSUPPORTED, f"spec.{field}: {reason}") if reason else None
+
+
+def rate_problem(world: World, shaping: Shaping) -> Problem | None:
+    """Return why the rate of a Shaping is not in force; None: it is, or it has none."""
+    reason = _not_limited(world, shaping) if shaping.spec.rate else ""
+    return Problem(RATE_UNSUPPORTED, f"spec.rate: {reason}") if reason else None
+
+
+def _not_limited(world: World, shaping: Shaping) -> str:
+    """Return why nothing limits the rate where a Shaping starts; "": something does, or some of many."""
+    namespace, start = shaping.metadata.namespace, shaping.spec.from_
+    port = world.port(namespace, start.attachment) if start.attachment else None
+    network = world.get(Network, namespace, start.network if port is None else port.network)
+    if network is None or network.spec.fabric is not Fabric.LINUX:
+        return ""
+    return f"Network {network.metadata.name} of fabric linux has no meters: use fabric ovn or vxlan"
 
 
 def _not_impaired(world: World, shaping: Shaping) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from netloom import __version__
+from netloom.control.node.bridges import BridgeReconciler
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.hooks import ProgramRunner
 from netloom.control.node.host import NodeHost
@@ -43,6 +44,7 @@ from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import Conflict, Unreachable
 from netloom.model.kinds.events import AGENT
+from netloom.model.kinds.networks import Fabric
 from netloom.model.values import addresses
 from netloom.openflow.io import Connection
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
@@ -293,10 +295,17 @@ class Agent:
             connect=self._flows.run,
             random=self.random,
         )
+        bridges = BridgeReconciler(
+            underlay=underlay,
+            datapath=switch.datapath,
+            attachments=attachments.cache,
+            watches=watches,
+            switch=self.switch,
+        )
         ports = Ports(
             self.switch,
             self.links,
-            carrier=fabric,
+            carriers={Fabric.VXLAN: fabric, Fabric.LINUX: bridges},
             relays=self._relays,
             underlay_device=lambda: host.device,
             sandboxes=sandboxes,
@@ -322,6 +331,7 @@ class Agent:
             part_states=self.part_states,
             cluster=self._cluster,
             fabric=fabric,
+            bridges=bridges,
             ports=ports,
             pods=PodPorts(
                 attachments=attachments.cache,

@@ -12,7 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from netloom.control.node import bridges
 from netloom.control.node.attachments import WORKERS, AttachmentReconciler
+from netloom.control.node.bridges import BridgeReconciler
 from netloom.control.node.fabric import FabricReconciler
 from netloom.control.node.hooks import HookRunner, ProgramRunner
 from netloom.control.node.host import NodeHost
@@ -87,6 +89,7 @@ class NodeServices:
     watches: NodeWatches
     planner: PortPlanner
     fabric: FabricReconciler
+    bridges: BridgeReconciler
     ports: Ports
     pods: PodPorts
     part_states: PartStates
@@ -118,6 +121,23 @@ def watch_node(on: NodeServices) -> Part:
 def carry_vxlan(on: NodeServices) -> Part:
     """Write the flows of the vxlan fabric."""
     return Part(chores=[on.fabric.run], numbers=on.fabric.numbers)
+
+
+def connect_bridges(on: NodeServices) -> Part:
+    """Keep the bridges of linux Networks."""
+    reconciler = on.bridges
+    controller = Controller(
+        "bridges", reconciler.reconcile, random=on.random, all_keys=reconciler.all_keys, workers=1, backoff=BACKOFF
+    )
+
+    def changed(*_: object) -> None:
+        controller.queue.add(bridges.KEY)
+
+    on.attachments.on_change(changed)
+    for signal in (on.watches.on_peers, on.watches.on_network, on.switch.on_switch, on.switch.on_interfaces):
+        signal.connect(changed)
+    on.switch.on_tunnels.connect(changed)
+    return Part(controllers=[controller])
 
 
 def plug_attachments(on: NodeServices) -> Part:
@@ -164,6 +184,9 @@ def plug_attachments(on: NodeServices) -> Part:
     on.switch.on_switch.connect(lambda: enqueue.update(reconciler.switch_changed()))
     on.host.on_change.connect(lambda: enqueue.update(reconciler.all_keys()))
     on.fabric.on_programmed.connect(enqueue.update)
+    on.bridges.on_programmed.connect(enqueue.update)
+    on.watches.on_profile.connect(lambda change: enqueue.update(on.planner.unfiltered(change.key.namespace)))
+    on.watches.on_policies_synced.connect(lambda namespace: enqueue.update(on.planner.unfiltered(namespace)))
     on.pods.on_sandbox.connect(enqueue.add)
     hooks.on_report.connect(enqueue.add)
 
@@ -243,6 +266,7 @@ def add_pods(on: NodeServices) -> Part:
     on.switch.on_switch.connect(pods.wake_all)
     on.host.on_change.connect(pods.wake_all)
     on.fabric.on_programmed.connect(pods.wake)
+    on.bridges.on_programmed.connect(pods.wake)
     if not on.settings.cni:
         return Part(chores=[pods.tidy])
     verbs = Verbs(
@@ -324,6 +348,7 @@ def serve_cluster(on: NodeServices) -> Part:
 PARTS: Sequence[Callable[[NodeServices], Part]] = (
     watch_node,
     carry_vxlan,
+    connect_bridges,
     plug_attachments,
     add_pods,
     mirror,

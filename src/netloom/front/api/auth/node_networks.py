@@ -28,7 +28,7 @@ from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.values.selectors import Selector
 from netloom.store.base import Event, EventType, Page, Store, Stored
 
-VXLAN_SECONDS = 10.0
+AGENTS_SECONDS = 10.0
 GONE = 4096
 """How many deleted attachments to remember."""
 _Place = tuple[str, str]
@@ -51,7 +51,7 @@ class NodeNetworks:
         self._counts: dict[_Place, Counter[str]] = {}
         """By node and namespace."""
         # A Network's fabric is immutable; only one that is deleted and created again can have another.
-        self._vxlan = ExpiringCache[_Place, bool](lambda yes: VXLAN_SECONDS if yes else 0.0)
+        self._by_agents = ExpiringCache[_Place, bool](lambda yes: AGENTS_SECONDS if yes else 0.0)
         self._gone: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
         """Deleted attachments by their uid: node, namespace and name."""
         self._attachments = Follower(store, NETWORK_ATTACHMENT, take=self._take, clear=self._clear)
@@ -89,17 +89,17 @@ class NodeNetworks:
         page = await self._list(node, namespace, None)
         return {one.facets().fields["spec.network"] for one in page.items}
 
-    async def is_vxlan(self, namespace: str, network: str) -> bool:
-        """Whether a Network is of fabric vxlan, on which nodes must know each other."""
-        return await self._vxlan.get((namespace, network), lambda: self._reads_vxlan(namespace, network))
+    async def is_by_agents(self, namespace: str, network: str) -> bool:
+        """Whether agents implement a Network, and so must know each other's ports in it: fabric vxlan or linux."""
+        return await self._by_agents.get((namespace, network), lambda: self._reads_fabric(namespace, network))
 
-    async def _reads_vxlan(self, namespace: str, network: str) -> bool:
+    async def _reads_fabric(self, namespace: str, network: str) -> bool:
         try:
             found = await self._store.get(NETWORK, namespace, network)
         except NotFound:
             return False
         fabric = (found.document().get("spec") or {}).get("fabric", Fabric.OVN)
-        return bool(fabric == Fabric.VXLAN)
+        return fabric in (Fabric.VXLAN, Fabric.LINUX)
 
     async def _list(self, node: str, namespace: str, network: str | None, limit: int | None = None) -> Page:
         return await self._store.list(NETWORK_ATTACHMENT, namespace, selector=_on(node, network), limit=limit)

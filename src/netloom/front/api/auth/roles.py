@@ -22,11 +22,11 @@ Networks that the EVPNNetworks of its speakers name:
 | kind | which a node may get, list and watch |
 |---|---|
 | Node | its own |
-| NetworkAttachment | its own (`spec.node=NAME`); of a vxlan Network it has one in, or it extends (`spec.network=…`) |
+| NetworkAttachment | its own (`spec.node=NAME`); of a vxlan or linux Network it uses or extends (`spec.network=…`) |
 | Network | one it has an attachment in or extends (`metadata.name=…`) |
 | Subnet | of a Network it has an attachment in (`spec.network=…`) |
 | Mirror, Shaping | of a namespace it has an attachment in |
-| SecurityProfile | of a namespace it has an attachment in that is in a vxlan Network |
+| SecurityProfile | of a namespace it has an attachment in that is in a vxlan or linux Network |
 | LoadBalancer | reachable through nodes (`spec.externalTrafficPolicy!=`), of a namespace it has an attachment in |
 | BGPSpeaker | those it runs (`spec.node=NAME`) |
 | BGPPeer | of a BGPSpeaker it runs (`spec.speaker=…`) |
@@ -210,7 +210,7 @@ class RoleAuthorizer:
 
     async def _reads_attachments(self, node: str, what: Attributes) -> bool:
         asked = await self._asked(NETWORK_ATTACHMENT, what)
-        return asked.get("node") == node or await self._uses(node, what, asked.get("network", ""), vxlan=True)
+        return asked.get("node") == node or await self._uses(node, what, asked.get("network", ""), by_agents=True)
 
     async def _reads_networks(self, node: str, what: Attributes) -> bool:
         return await self._uses(node, what, _named(what))
@@ -231,7 +231,7 @@ class RoleAuthorizer:
 
     async def _reads_policies(self, node: str, what: Attributes) -> bool:
         for network in await self.node_networks.networks(node, what.namespace):
-            if await self.node_networks.is_vxlan(what.namespace, network):
+            if await self.node_networks.is_by_agents(what.namespace, network):
                 return True
         return False
 
@@ -246,34 +246,36 @@ class RoleAuthorizer:
 
     async def _reads_evpn_networks(self, node: str, what: Attributes) -> bool:
         asked = await self._asked(EVPN_NETWORK, what)
-        return await self._runs(node, what, asked) or await self._uses(node, what, asked.get("network", ""), vxlan=True)
+        return await self._runs(node, what, asked) or await self._uses(
+            node, what, asked.get("network", ""), by_agents=True
+        )
 
     async def _reads_vteps(self, node: str, what: Attributes) -> bool:
         asked = await self._asked(REMOTE_VTEP, what)
         if what.name and not asked:
             return await self.node_speakers.runs_any(node, what.namespace)
-        return asked.get("node") == node or await self._attached(node, what, asked.get("network", ""), vxlan=True)
+        return asked.get("node") == node or await self._attached(node, what, asked.get("network", ""), by_agents=True)
 
     async def _runs(self, node: str, what: Attributes, asked: Mapping[str, str]) -> bool:
         """Whether a node runs the BGPSpeaker that an object names."""
         return await self.node_speakers.runs(node, what.namespace, asked.get("speaker", ""))
 
-    async def _uses(self, node: str, what: Attributes, network: str, *, vxlan: bool = False) -> bool:
-        """Whether a node extends a Network or has an attachment in it, which with `vxlan` must be of that fabric."""
+    async def _uses(self, node: str, what: Attributes, network: str, *, by_agents: bool = False) -> bool:
+        """Whether a node extends a Network or has an attachment in it, which with `by_agents` agents must implement."""
         # The indexes first: the store is asked only if neither answers yes.
         if self.node_speakers.counted(node, what.namespace, network):
             return True
         if self.node_networks.counted(node, what.namespace, network):
-            return await self._attached(node, what, network, vxlan=vxlan) or await self.node_speakers.extends(
+            return await self._attached(node, what, network, by_agents=by_agents) or await self.node_speakers.extends(
                 node, what.namespace, network
             )
         return await self.node_speakers.extends(node, what.namespace, network) or await self._attached(
-            node, what, network, vxlan=vxlan
+            node, what, network, by_agents=by_agents
         )
 
-    async def _attached(self, node: str, what: Attributes, network: str, *, vxlan: bool) -> bool:
+    async def _attached(self, node: str, what: Attributes, network: str, *, by_agents: bool) -> bool:
         attached = await self.node_networks.attached(node, what.namespace, network)
-        return attached and (not vxlan or await self.node_networks.is_vxlan(what.namespace, network))
+        return attached and (not by_agents or await self.node_networks.is_by_agents(what.namespace, network))
 
     async def _asked(self, kind: Kind, what: Attributes) -> Mapping[str, str]:
         """Return the spec of the requested object, or the fields of the spec that a selector requires."""

@@ -40,10 +40,10 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
     network = world.get(Network, subnet.metadata.namespace, subnet.spec.network)
     if network is None or network.spec.fabric is not Fabric.OVN:
         outcome = Outcome()
-        if network is not None and network.spec.fabric is Fabric.VXLAN:
+        if network is not None:
             said = (
-                f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, which has no DHCP: the agent sets the "
-                "addresses of ports"
+                f"spec.dhcp: Network {network.metadata.name} is of fabric {network.spec.fabric}, which has no DHCP: "
+                "the agent sets the addresses of ports"
             )
             outcome.report("WrongFabric", said)
         return outcome

@@ -20,7 +20,7 @@ from netloom.model.kinds.paths import Direction, Place, Shaping
 from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.policy import matches
-from netloom.plan.policy.shaping import bandwidth, impairment_problem, priority
+from netloom.plan.policy.shaping import bandwidth, impairment_problem, priority, rate_problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
 from netloom.plan.world.selector_matches import ScopedSelector, selector_in
@@ -47,6 +47,8 @@ def plan_shaping(world: World, shaping: Shaping) -> Outcome:
     if spec.to is not None:
         _missing(world, namespace, spec.to, "spec.to", outcome)
     if (problem := impairment_problem(world, shaping)) is not None:
+        outcome.problems.append(problem)
+    if (problem := rate_problem(world, shaping)) is not None:
         outcome.problems.append(problem)
     if not spec.rate:
         return outcome

@@ -86,21 +86,20 @@ def _is_served(
 def _is_foreign(world: World, router: Router, outcome: Outcome) -> bool:
     """Return whether a Router joins Networks, and none of them is of fabric ovn: then it has no rows in OVN.
 
-    Report each of fabric vxlan: there are no routers there.
+    Report each of them: there are no routers on other fabrics.
     """
     named = [(f"spec.networks[{position}].network", port.network) for position, port in enumerate(router.spec.networks)]
     if router.spec.gateway is not None:
         named.append(("spec.gateway.network", router.spec.gateway.network))
     fabrics = [
-        (at, name, network.spec.fabric)
+        (at, name, network)
         for at, name in named
         if (network := world.get(Network, router.metadata.namespace, name)) is not None
     ]
-    if not fabrics or any(fabric is Fabric.OVN for _, _, fabric in fabrics):
+    if not fabrics or any(network.spec.fabric is Fabric.OVN for _, _, network in fabrics):
         return False
-    for at, name, fabric in fabrics:
-        if fabric is Fabric.VXLAN:
-            router_ports.find_network(world, router, name, at, outcome)
+    for at, name, _ in fabrics:
+        router_ports.find_network(world, router, name, at, outcome)
     return True
 
 
