@@ -40,7 +40,7 @@ demo: setup lab-setup  ## run a demo: networks of a small company on three virtu
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old clientgo gobgp  ## run all tests against the real programs, and check their coverage
+test: test-setup kube kubectl-old clientgo gobgp cnitool  ## run all tests against the real programs, and check their coverage
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: coverage is not checked with ARGS',tools/coverage-gate)
@@ -117,6 +117,10 @@ clientgo: setup kube  ## build the client-go program for the tests, once for eac
 .PHONY: gobgp
 gobgp: setup  ## build GoBGP for the tests, once, into the cache
 	@tools/gobgp/build >/dev/null
+
+.PHONY: cnitool
+cnitool: setup  ## build cnitool for the tests, once, into the cache
+	@tools/cnitool/build >/dev/null
 
 .PHONY: docs
 docs: setup  ## check the documentation: links, commands, examples

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from netloom.lab import Lab
+from netloom.lab.kube import binaries
 from tests.lab import labs
+from tests.support import kube as kube_support
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +36,20 @@ def plain() -> Iterator[Lab]:
         return
     with labs.running(nodes=3, ovn=0) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Lab]:
+    """Three nodes of a Kubernetes whose network is Netloom, and an outside; mark its tests `kube`.
+
+    Leave it as you found it.  With the folder of such a lab in $NETLOOM_TEST_KUBE_LAB, that one is used, and stays.
+    """
+    if folder := os.environ.get("NETLOOM_TEST_KUBE_LAB"):
+        yield Lab(Path(folder))
+        return
+    for program in binaries.BUILT:
+        kube_support.kube_program(program)
+    with labs.running(nodes=3, kube=kube_support.CURRENT, outside=True) as running:
+        yield running
+        running.down()
+        assert labs.left_of(running.layout.folder) == []
