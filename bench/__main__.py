@@ -22,6 +22,7 @@ def main() -> None:
         "bgp": _bgp,
         "evpn": _evpn,
         "sandbox": _sandbox,
+        "kube": _kube,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -83,6 +84,12 @@ def _sandbox() -> bool:
     from bench import sandbox
 
     return show("a sandbox of 20 hosts", "mininet", sandbox.rows())
+
+
+def _kube() -> bool:
+    from bench import kube
+
+    return show("the network of a cluster", "reading", kube.rows())
 
 
 def _bgp() -> bool:

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,10 +138,13 @@ def _restart(here: Site) -> list[Row]:
     ]
 
 
-def reading(here: Site, least: int, northbound: str = "") -> float:
-    """Return how many seconds a process takes to read and decode what the controller must know."""
-    kinds = [kind.name for kind in (NETWORK_ATTACHMENT, IP_LOCK, NETWORK, SUBNET)]
-    argv = [sys.executable, "-m", "bench.reading", str(here.kubeconfig), northbound, *kinds]
+def reading(here: Site, least: int, northbound: str = "", *, more: Sequence[Kind] = (), cluster: str = "") -> float:
+    """Return how many seconds a process takes to read and decode what the controller must know.
+
+    That are `more` kinds than for addresses, or those of a `cluster` with this kubeconfig.
+    """
+    kinds = [kind.name for kind in (NETWORK_ATTACHMENT, IP_LOCK, NETWORK, SUBNET, *more)]
+    argv = [sys.executable, "-m", "bench.reading", str(here.kubeconfig), northbound, *kinds, *filter(None, [cluster])]
     began = time.perf_counter()
     read = subprocess.run(argv, capture_output=True, text=True, check=True)
     took = time.perf_counter() - began
@@ -243,9 +246,9 @@ async def quiet(here: Site) -> int:
 async def make(here: Site, networks: list[Document], subnets: list[Document]) -> None:
     """Create Networks and their Subnets, and wait until they are valid."""
     async with opened(here) as store:
-        await _create_all(store, NETWORK, networks)
+        await create_all(store, NETWORK, networks)
         since = (await store.list(SUBNET, limit=1)).revision
-        await _create_all(store, SUBNET, subnets)
+        await create_all(store, SUBNET, subnets)
         await _until(store, SUBNET, since, len(subnets), lambda document: document["status"].get("validated", False))
 
 
@@ -258,10 +261,11 @@ async def make_all(here: Site, attachments: list[Document]) -> None:
                 store, NETWORK_ATTACHMENT, since, len(attachments), lambda document: document["status"].get("ips")
             )
             group.create_task(work)
-            await _create_all(store, NETWORK_ATTACHMENT, attachments)
+            await create_all(store, NETWORK_ATTACHMENT, attachments)
 
 
-async def _create_all(store: Store, kind: Kind, documents: list[Document]) -> None:
+async def create_all(store: Store, kind: Kind, documents: Iterable[Document]) -> None:
+    """Create objects, many at a time."""
     left = iter(documents)
 
     async def create() -> None:

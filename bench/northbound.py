@@ -237,7 +237,7 @@ def _controller(database: Database) -> list[Row]:
             took = time.perf_counter() - began
             time.sleep(2)  # Any pending write happens by then.
             memory = resident_mb(program.pid)
-            wrote = asyncio.run(ipam.revision(here)) - before + _transactions(port)
+            wrote = asyncio.run(ipam.revision(here)) - before + transactions(port)
             cost, plain, transactions = _changes(here, program.pid, port)
     return [
         Row(f"{HELD:,} attachments: restart to in step", took, "s", beside, 2.5, more_is_better=False),
@@ -255,10 +255,10 @@ def _changes(here: ipam.Site, pid: int, port: int) -> tuple[float, float, float]
     rest = _busy(pid)
     time.sleep(CHANGED * PAUSE)
     rest = _busy(pid) - rest
-    before, busy, own = _transactions(port), _busy(pid), time.process_time()
+    before, busy, own = transactions(port), _busy(pid), time.process_time()
     asyncio.run(_change(here))
     own = (time.process_time() - own) * 1000
-    return max(0.0, _busy(pid) - busy - rest) / CHANGED, own / CHANGED, (_transactions(port) - before) / CHANGED
+    return max(0.0, _busy(pid) - busy - rest) / CHANGED, own / CHANGED, (transactions(port) - before) / CHANGED
 
 
 async def _change(here: ipam.Site) -> None:
@@ -276,7 +276,8 @@ def _busy(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
-def _transactions(port: int) -> float:
+def transactions(port: int) -> float:
+    """Return how many transactions a controller has sent to OVN."""
     text = ipam.text(port, "/metrics") or ""
     lines = [line for line in text.splitlines() if line.startswith("netloom_ovn_transactions_total")]
     return sum(float(line.split()[1]) for line in lines)

@@ -51,6 +51,10 @@ class Api:
     def send(self, method: str, kind: str, name: str = "", body: object = None) -> tuple[int, dict[str, Any]]:
         """Send a request; one of `AWAY` where there is no answer."""
         path = f"/apis/netloom.dev/v1alpha1/namespaces/{self._namespace}/{PLURALS[kind]}{'/' * bool(name)}{name}"
+        return self.ask(method, path, body)
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        """Send a request for any path."""
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
             connection = self._connection or self._connect()

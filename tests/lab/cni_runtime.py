@@ -12,14 +12,15 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from netloom.drivers.vswitch.pods import POD
 from netloom.lab import Lab
 from netloom.lab.kube.places import Places
 from netloom.plan.kube import names
+from tests.lab.churning import Api
 from tests.lab.worlds import document
-from tests.run.serving import netloom
 from tests.support.process import wait_until
 
 NAMESPACE = "cni"
@@ -64,21 +65,19 @@ class Runtime:
     # Pods.
 
     def attach(self, *pods: str) -> None:
-        """Make the attachments of pods, and return when they have addresses."""
-        self._attached |= set(pods)
-        text = "\n---\n".join(json.dumps(self._attachment(pod)) for pod in pods)
-        self._cli("apply", "-f", "-", stdin=text)
-        named = [f"networkattachment/{names.pod(NAMESPACE, pod)}" for pod in pods]
-        self._cli("wait", *named, "--for", "condition=Addressed", "--timeout", "60s")
-        for one in json.loads(self._cli("get", "networkattachments", "-o", "json"))["items"]:
-            if one["metadata"]["name"] in {names.pod(NAMESPACE, pod) for pod in pods}:
-                self._uids[one["metadata"]["uid"]] = one["metadata"]["name"]
+        """Make the attachments of pods; an ADD waits for their addresses."""
+        for pod in pods:
+            status, made = self._send("POST", body=self._attachment(pod))
+            assert status == 201, made
+            self._uids[made["metadata"]["uid"]] = made["metadata"]["name"]
+            self._attached.add(pod)
 
     def detach(self, *pods: str) -> None:
         """Delete the attachments of pods."""
-        self._attached -= set(pods)
-        named = [f"networkattachment/{names.pod(NAMESPACE, pod)}" for pod in pods]
-        self._cli("delete", *named, "--ignore-not-found", "--timeout", "60s")
+        for pod in pods:
+            status, said = self._send("DELETE", names.pod(NAMESPACE, pod))
+            assert status in (200, 404), said
+            self._attached.discard(pod)
 
     def space(self, pod: str = "web") -> str:
         """Return the path of a network namespace for a pod, made if need be."""
@@ -99,8 +98,7 @@ class Runtime:
         """Delete what was made."""
         for name in sorted(self._spaces):
             self.leave(name.removeprefix("cni-"))
-        if self._attached:
-            self.detach(*sorted(self._attached))
+        self.detach(*sorted(self._attached))
 
     # Calls.
 
@@ -178,6 +176,10 @@ class Runtime:
             found += [f"{whose}: bound"] if whose.startswith(mine) and chassis[0] == "uuid" else []
         return found
 
+    def _send(self, method: str, name: str = "", body: object = None) -> tuple[int, dict[str, Any]]:
+        with closing(Api(self.lab, names.NAMESPACE)) as api:
+            return api.send(method, "NetworkAttachment", name, body)
+
     def _rows(self, place: str, tool: str, table: str, *columns: str) -> list[list[Any]]:
         argv = [tool, "--format=json", f"--columns={','.join(columns)}", "list", table]
         shown: list[list[Any]] = json.loads(self.lab.exec(place, argv).stdout)["data"]
@@ -193,9 +195,6 @@ class Runtime:
             "defaultRoute": True,
         }
         return document("NetworkAttachment", names.pod(NAMESPACE, pod), spec, labels=labels)
-
-    def _cli(self, *words: str, stdin: str = "") -> str:
-        return netloom(*words, "-n", names.NAMESPACE, kubeconfig=self.lab.kubeconfig, stdin=stdin).out
 
 
 def args(pod: str, **changes: str) -> str:

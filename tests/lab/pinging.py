@@ -81,11 +81,12 @@ class Pings:
 
 @contextmanager
 def pinging(ways: Mapping[str, tuple[str, str]], folder: Path) -> Iterator[Pings]:
-    """Ping from namespaces to addresses, from when each was answered until the end."""
+    """Ping from namespaces, by name or by path, to addresses, from when each was answered until the end."""
     with ExitStack() as stack:
         programs = {}
         for name, (netns, address) in ways.items():
-            argv = ["ip", "netns", "exec", netns, "ping", "-n", "-i", INTERVAL, address]
+            enter = ["nsenter", f"--net={netns}"] if "/" in netns else ["ip", "netns", "exec", netns]
+            argv = [*enter, "ping", "-n", "-i", INTERVAL, address]
             programs[name] = stack.enter_context(Program(argv, log=folder / f"ping-{name}"))
         pings = Pings(programs)
         pings.go_on()

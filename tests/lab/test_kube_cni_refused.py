@@ -82,6 +82,12 @@ CASES = [
     Case("GC of what is no list", "GC", 7, conf={LIST: {}}),
     Case("GC of what are no interfaces", "GC", 7, conf={LIST: [{"containerID": "c"}]}),
     Case("GC of nothing", "GC", 0, conf={LIST: []}),
+    Case(
+        "GC of nothing, as Go writes it",
+        "GC",
+        0,
+        conf=b'{"cniVersion": "1.1.0", "name": "x", "%s": null}' % LIST.encode(),
+    ),
     Case("STATUS", "STATUS", 0),
     Case("STATUS without anything else", "STATUS", 0, dict.fromkeys(("CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"))),
     Case("DEL of what was never added", "DEL", 0),

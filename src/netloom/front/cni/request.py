@@ -228,7 +228,9 @@ def _previous(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _kept(configuration: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    found = configuration.get(VALID_ATTACHMENTS)
+    found = configuration.get(VALID_ATTACHMENTS, "")
+    if found is None:
+        found = []  # As runtimes in Go write an empty list.
     if not isinstance(found, list):
         # Without the list, all interfaces would be removed: an empty one must be meant.
         raise CniError(Code.CONFIGURATION, f"{VALID_ATTACHMENTS}: must be a list")
