@@ -14,6 +14,7 @@ OVN_OLDER := 22.03
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
 KILLS ?= 50
+POD_KILLS ?= 200
 WORKERS ?= 2# concurrent test processes; each may start its own etcd and kube-apiserver
 FOCUS ?=# part of the names of Kubernetes' tests, as in: make test-conformance FOCUS=DNS
 ARGS ?=# additional arguments for pytest, as in: make test ARGS='tests/store -k watch'
@@ -55,15 +56,16 @@ test-versions: test-setup kubectl-old  ## run the tests against other versions o
 	@tools/ovn-root $(OVN_OLDER) >/dev/null
 	@tools/ovn-root $(OVN_NEWER) >/dev/null
 	@tools/ovn-root $(OVN_NEWEST) >/dev/null
-	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
-	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
+	@tools/kube/build $(KUBE)
+	@tools/kube/build $(KUBE_OLDER)
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
 	@$(MAKE) --no-print-directory test-uvicorn test-python
 
 .PHONY: test-kills
-test-kills: test-setup  ## kill controller and agents while Sandboxes are deployed and removed, 50 times (or KILLS=N)
+test-kills: test-setup kube  ## kill what runs while Sandboxes (KILLS=50 times) and pods (POD_KILLS=200) come and go
 	@NETLOOM_TEST_KILLS=$(KILLS) $(PYTEST) -n0 tests/lab/test_sandbox_kills.py $(ARGS)
+	@NETLOOM_TEST_KILLS=$(POD_KILLS) $(PYTEST) -n0 -m 'not versions' tests/lab/test_kube_kills.py $(ARGS)
 
 .PHONY: test-conformance
 test-conformance: test-setup kube  ## run Kubernetes' own tests of the network on a lab, all or FOCUS='REGEX'

@@ -15,8 +15,8 @@ from bench.api import resident_mb
 from bench.northbound import server, transactions
 from bench.table import Row
 from netloom.model.document import Document
-from netloom.model.kubernetes import CLUSTER_NAMESPACE, CLUSTER_NODE, ENDPOINT_SLICE, NETWORK_POLICY, POD, SERVICE
-from netloom.model.registry import LOAD_BALANCER, NAMESPACE, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE
+from netloom.model.kubernetes import CLUSTER_NODE, ENDPOINT_SLICE, NETWORK_POLICY, POD, SERVICE
+from netloom.model.registry import EVENT, LOAD_BALANCER, NAMESPACE, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE
 from netloom.plan.kube import names
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore
@@ -141,11 +141,11 @@ async def _until_made(here: ipam.Site) -> None:
 
 
 async def _revision(path: Path) -> int:
-    """Return the newest revision of what the network is made of, and of Events, which are the only other writes."""
+    """Return the newest revision of what a controller could write: Nodes, for their status, and Events."""
     store = await KubeStore.open(kubeconfig.load(str(path)))
     try:
-        pages = [await store.list(kind) for kind in (CLUSTER_NAMESPACE, CLUSTER_NODE, SERVICE, POD)]
-        return max(int(one.resource_version) for page in pages for one in page.items)
+        pages = [await store.list(kind) for kind in (CLUSTER_NODE, EVENT)]
+        return max(one.revision for page in pages for one in page.items)
     finally:
         await store.close()
 

@@ -238,13 +238,13 @@ def _controller(database: Database) -> list[Row]:
             time.sleep(2)  # Any pending write happens by then.
             memory = resident_mb(program.pid)
             wrote = asyncio.run(ipam.revision(here)) - before + transactions(port)
-            cost, plain, transactions = _changes(here, program.pid, port)
+            cost, plain, each = _changes(here, program.pid, port)
     return [
         Row(f"{HELD:,} attachments: restart to in step", took, "s", beside, 2.5, more_is_better=False),
         Row("writes at the restart, to the store and to OVN", wrote, "", wanted=0, more_is_better=False),
         Row("resident, controller", memory, "MB", wanted=300, more_is_better=False),
         Row(f"one changed among {HELD:,}: CPU; of the client", cost, "ms", plain, 5.0, more_is_better=False),
-        Row("and transactions", transactions, "", wanted=1, more_is_better=False),
+        Row("and transactions", each, "", wanted=1, more_is_better=False),
     ]
 
 

@@ -38,8 +38,11 @@ def plain() -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Lab]:
+@pytest.fixture(
+    scope="session",
+    params=[kube_support.CURRENT, pytest.param(kube_support.OLDER, marks=pytest.mark.versions)],
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Three nodes of a Kubernetes whose network is Netloom, and an outside; mark its tests `kube`.
 
     Leave it as you found it.  With the folder of such a lab in $NETLOOM_TEST_KUBE_LAB, that one is used, and stays.
@@ -48,8 +51,8 @@ def cluster() -> Iterator[Lab]:
         yield Lab(Path(folder))
         return
     for program in binaries.BUILT:
-        kube_support.kube_program(program)
-    with labs.running(nodes=3, kube=kube_support.CURRENT, outside=True) as running:
+        kube_support.kube_program(program, request.param)
+    with labs.running(nodes=3, kube=request.param, outside=True) as running:
         yield running
         running.down()
         assert labs.left_of(running.layout.folder) == []

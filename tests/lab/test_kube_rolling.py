@@ -65,7 +65,7 @@ class Web:
 
     def address(self, node: str, family: int = 4) -> str:
         found = [ip["ip"] for ip in self.pods(node)[node]["status"]["podIPs"]]
-        return next(ip for ip in found if (":" in ip) == (family == 6))
+        return str(next(ip for ip in found if (":" in ip) == (family == 6)))
 
     def netns(self, node: str) -> str:
         """Return the path of the network namespace of a node's server."""
@@ -234,6 +234,45 @@ def test_a_node_leaves_and_joins(web: Web) -> None:
     wait_until(lambda: _running(web, "n3"), what="a pod on it", timeout=180, interval=0.5)
     web.ready()
     healthy(lab)
+
+
+def test_an_agents_credential_changes_nothing_of_another_node(web: Web, kubectl: Kubectl) -> None:
+    lab, others = web.lab, names.pod(NAMESPACE, web.pods("n2")["n2"]["metadata"]["name"])
+    status = json.dumps({"status": {"ifcName": "stolen"}})
+    labels = json.dumps({"metadata": {"labels": {"stolen": "yes"}}})
+    made = {"node": "n1", "network": names.NETWORK, "port": {"type": "internal"}}
+    document = _object("netloom.dev/v1alpha1", "NetworkAttachment", "stolen", made)
+    attempts: list[tuple[str, ...]] = [
+        ("patch", f"networkattachment/{others}", "--subresource=status", "--type=merge", "-p", status),
+        ("patch", f"networkattachment/{others}", "--type=merge", "-p", labels),
+        ("patch", "networkattachment/node.n2", "--subresource=status", "--type=merge", "-p", status),
+        ("patch", "nodes.netloom.dev/n2", "--type=merge", "-p", labels),
+        (
+            "patch",
+            "nodes.netloom.dev/n2",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            '{"status": {"agentVersion": "x"}}',
+        ),
+        ("patch", "router/pods", "--type=merge", "-p", labels),
+        ("patch", "subnet/slice-v4.n2", "--type=merge", "-p", labels),
+        ("patch", "securityprofile/hosts", "--type=merge", "-p", labels),
+        ("patch", "node/n2", "--type=merge", "-p", labels),
+        ("delete", f"networkattachment/{others}"),
+        ("delete", f"networkattachment/{names.node('n2')}"),
+        ("delete", "nodes.netloom.dev/n2"),
+        ("delete", "pod", "--all", "-n", NAMESPACE),
+        ("create", "-f", "-"),
+    ]
+    before = web.ctl("get", "networkattachments", "-n", names.NAMESPACE, "-o", "name")
+    for words in attempts:
+        stdin = json.dumps(document) if words[0] == "create" else ""
+        said = kubectl.run("-n", names.NAMESPACE, *words, kubeconfig=lab.layout.agent_kubeconfig("n1"),
+                           stdin=stdin, check=False)  # fmt: skip
+        assert said.rc != 0, words
+        assert "forbidden" in said.err or "denied" in said.err, (words, said)
+    assert web.ctl("get", "networkattachments", "-n", names.NAMESPACE, "-o", "name") == before
 
 
 def _running(web: Web, node: str) -> bool:
