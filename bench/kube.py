@@ -14,7 +14,9 @@ from bench import ipam
 from bench.api import resident_mb
 from bench.northbound import server, transactions
 from bench.table import Row
+from netloom.errors import AlreadyExists, Unreachable
 from netloom.model.document import Document
+from netloom.model.kind import Kind
 from netloom.model.kubernetes import CLUSTER_NODE, ENDPOINT_SLICE, NETWORK_POLICY, POD, SERVICE
 from netloom.model.registry import EVENT, LOAD_BALANCER, NAMESPACE, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE
 from netloom.plan.kube import names
@@ -27,8 +29,9 @@ from tests.support.process import scratch
 
 NODES, PODS, SERVICES, POLICIES = 100, 5_000, 2_000, 500
 ENDPOINTS = 3
+WRITERS = 16
 SPACE = "bench"
-BLOCKS = ("--kube-pod-cidrs", "10.128.0.0/14", "--kube-service-cidrs", "10.96.0.0/12")
+BLOCKS = ("--kube-pod-cidrs", "10.128.0.0/14", "--kube-service-cidrs", "10.250.0.0/16")
 
 
 def rows() -> list[Row]:
@@ -84,9 +87,22 @@ async def _fill(cluster: Kube) -> None:
             (ENDPOINT_SLICE, (_slice(i) for i in range(SERVICES))),
             (NETWORK_POLICY, (_policy(i) for i in range(POLICIES))),
         ):
-            await ipam.create_all(store, kind, documents)
+            left = iter(documents)
+            await asyncio.gather(*(_create(store, kind, left) for _ in range(WRITERS)))
     finally:
         await store.close()
+
+
+async def _create(store: KubeStore, kind: Kind, left: Iterator[Document]) -> None:
+    for one in left:
+        while True:
+            try:
+                await store.create(kind, one)
+            except Unreachable:  # It may be slow, and may have created it.
+                continue
+            except AlreadyExists:
+                pass
+            break
 
 
 def _pods() -> Iterator[Document]:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kube
 
 OURS = "/apis/netloom.dev/v1alpha1"
 MADE = ("networks", "subnets", "routers", "networkattachments", "securityprofiles", "loadbalancers")
-BLOCKS = ("--kube-pod-cidrs", "10.128.0.0/14", "--kube-service-cidrs", "10.250.0.0/24")
+BLOCKS = ("--kube-pod-cidrs", "10.128.0.0/14", "--kube-service-cidrs", "10.250.0.0/16")
 _numbers = count()
 
 

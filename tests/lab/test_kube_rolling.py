@@ -121,7 +121,13 @@ def web(cluster: Lab, kubectl: Kubectl) -> Iterator[Web]:
         _object("v1", "Service", "sticky", {**ports, "sessionAffinity": "ClientIP"}),
     ]
     try:
-        made.ctl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        made.ctl(
+            "apply",
+            "--validate=false",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+        )
         made.ready()
         yield made
     finally:

@@ -96,7 +96,7 @@ class Kube:
             "--service-account-issuer=https://netloom.test",
             f"--token-auth-file={tokens}",
             "--authorization-mode=Node,RBAC",
-            "--service-cluster-ip-range=10.250.0.0/24",
+            "--service-cluster-ip-range=10.250.0.0/16",
             "--allow-privileged",
             f"--client-ca-file={self._folder / 'client-ca.crt'}",
             f"--requestheader-client-ca-file={self._folder / 'proxy-ca.crt'}",
