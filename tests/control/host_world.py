@@ -18,6 +18,7 @@ from netloom.drivers.link.worker import LinkCounters, Links, use
 from netloom.drivers.programs.programs import Ended
 from netloom.drivers.vswitch.driver import DATABASE, Vswitch
 from netloom.errors import Conflict
+from netloom.model.kinds.attachments import PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.openflow.memory import Memory
 from netloom.ovsdb.io import OvsdbClient
@@ -217,6 +218,7 @@ class FakeLinks:
 
     async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         await self._rest()
+        self._move_staged(plan)
         outer, there = self._machine.node.get(plan.outer), self._machine.spaces.get(plan.netns)
         if there is not None and (outer is None or there.get(plan.inner) is not outer.peer):
             return None
@@ -224,7 +226,22 @@ class FakeLinks:
             return None
         return self._pair(plan, given)
 
+    def _move_staged(self, plan: PortPlan) -> None:
+        """Move the inner end of a port that was made ahead into its namespace."""
+        machine = self._machine
+        name, there = names.inner(plan.mac), machine.spaces.get(plan.netns)
+        outer, inner = machine.node.get(plan.outer), machine.node.get(name)
+        if plan.staged or plan.type is not PortType.POD or there is None or plan.inner in there:
+            return
+        if outer is None or inner is None or outer.peer is not inner or outer.alias != plan.uid:
+            return
+        if plan.netns_identity and machine.identity(plan.netns) != plan.netns_identity:
+            return
+        there[plan.inner] = machine.node.pop(name)
+        self.counters.writes += 1
+
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+        self._move_staged(plan)
         machine = self._machine
         if plan.netns not in machine.spaces:
             raise ProblemError("NamespaceMissing", f"there is no network namespace at {plan.netns}")
@@ -306,6 +323,9 @@ class FakeLinks:
         return {name: one.alias for name, one in self._machine.node.items() if one.alias}
 
     def _configure(self, device: Device, plan: PortPlan, given: Collection[str]) -> None:
+        if plan.staged:
+            device.up = False
+            return
         addresses = (device.addresses - set(given)) | set(plan.addresses)
         up = not plan.link_down or plan.inner != plan.device
         routes = {(one.to, one.via) for one in plan.routes if up}
@@ -565,11 +585,13 @@ class World:
         node: str = "n1",
         spec: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        owners: Sequence[Mapping[str, Any]] = (),
         **more: Any,
     ) -> None:
         """Make an attachment and give it an address, as IPAM does; `spec` is of its spec, `more` of its status."""
         spec = {"node": node, "network": network, "port": port, "defaultRoute": True, **(spec or {})}
         metadata: dict[str, Any] = {"labels": dict(labels)} if labels else {}
+        metadata |= {"ownerReferences": list(owners)} if owners else {}
         await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec, **metadata))
         while True:
             made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()

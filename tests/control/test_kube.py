@@ -5,7 +5,10 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from netloom.errors import Invalid, NotFound
+import pytest
+from msgspec import structs
+
+from netloom.errors import Conflict, Invalid, NotFound
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kubernetes import (
@@ -17,9 +20,20 @@ from netloom.model.kubernetes import (
     POD,
     SERVICE,
 )
-from netloom.model.registry import EVENT, LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
+from netloom.model.registry import (
+    EVENT,
+    LOAD_BALANCER,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    PORT_POOL,
+    ROUTER,
+    SECURITY_PROFILE,
+    SUBNET,
+)
 from netloom.plan.kube import names
 from netloom.plan.kube.cluster import ZONE
+from netloom.plan.kube.planned import ClusterSettings
+from netloom.plan.pools import LABEL
 from netloom.run.controllers import Options
 from netloom.store.base import Page, Stored
 from netloom.store.memory import MemoryStore
@@ -57,7 +71,12 @@ class Counted(MemoryStore):
         return await super().delete(kind, *args, **options)
 
 
-def with_controller(*phases: Main, of: type[Counted] = Counted, parts: tuple[str, ...] = ("kube",)) -> None:
+def with_controller(
+    *phases: Main,
+    of: type[Counted] = Counted,
+    parts: tuple[str, ...] = ("kube",),
+    settings: ClusterSettings = FOUR,
+) -> None:
     """Run each phase beside a controller that was started for it."""
 
     async def whole() -> None:
@@ -65,7 +84,7 @@ def with_controller(*phases: Main, of: type[Counted] = Counted, parts: tuple[str
         assert isinstance(store, Counted)
         await store.create(CLUSTER_NODE, node_document("n1", "10.128.0.0/24"))
         for phase in phases:
-            options = Options(planning=False, kube=FOUR)
+            options = Options(planning=False, kube=settings)
             manager = assemble(store, random=Random(1), parts=parts, options=options, collect=True)
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(manager.run())
@@ -571,5 +590,188 @@ def test_the_cluster_and_the_objects_may_be_on_two_servers() -> None:
             await there(store, "node.n1", "pod.default.web")
             assert ("Pod", "NodeWithoutPodCIDR") in await reasons(cluster)
             running.cancel()
+
+    run(whole())
+
+
+POOLED = structs.replace(FOUR, pool_size=3)
+
+
+async def plug(store: MemoryStore) -> None:
+    """Do what IPAM and the agents do for every attachment that is new."""
+    for name, one in (await found(store)).items():
+        if not one.get("status", {}).get("conditions"):
+            one["status"] = {"conditions": [{"type": "Plugged", "status": "True"}]}
+            try:
+                await store.update(NETWORK_ATTACHMENT, one, subresource="status")
+            except (Conflict, NotFound):
+                continue  # It was taken, or is gone.
+            assert name
+
+
+async def pool_filled(store: MemoryStore, number: int = 3) -> set[str]:
+    """Wait for the free ports of the pool, and return their names."""
+
+    async def same() -> bool:
+        return len(await free_ports(store)) == number
+
+    await until(same)
+    await plug(store)
+    await asyncio.sleep(5)
+    return await free_ports(store)
+
+
+async def free_ports(store: MemoryStore) -> set[str]:
+    return {name for name, one in (await found(store)).items() if one["metadata"].get("ownerReferences")}
+
+
+async def of_pods(store: MemoryStore) -> dict[str, str]:
+    """Return the attachments of pods by pod; a pod with two of them is an error."""
+    own = [
+        (one["metadata"].get("annotations", {}).get(names.SOURCE, ""), name)
+        for name, one in (await found(store)).items()
+    ]
+    pods = [(source, name) for source, name in own if source.startswith("Pod/")]
+    assert len(dict(pods)) == len(pods), pods
+    return dict(pods)
+
+
+def test_a_pod_gets_a_free_port_with_its_labels_and_ends_with_it() -> None:
+    async def main(store: Counted) -> None:
+        assert await pool_filled(store) == {"pool.n1.0", "pool.n1.1", "pool.n1.2"}
+        pool = (await found(store, PORT_POOL))["pool.n1"]
+        assert pool["spec"] == {
+            "node": "n1", "network": "pods", "subnets": ["slice-v4.n1"], "size": 3, "defaultRoute": True,
+        }  # fmt: skip
+        before = (await found(store))["pool.n1.0"]
+        writes = store.writes
+        await store.create(POD, pod_document("web", labels={"app": "web"}))
+        await asyncio.sleep(1)
+        assert store.writes - writes == 1
+        assert await of_pods(store) == {"Pod/default/web": "pool.n1.0"}
+        one = (await found(store))["pool.n1.0"]
+        uid = (await store.get(POD, "default", "web")).document()["metadata"]["uid"]
+        assert one["metadata"]["labels"] == {
+            "app": "web",
+            LABEL: "pool.n1",
+            names.MANAGED: "true",
+            names.OF_NAMESPACE: "default",
+            names.POD_UID: uid,
+        }
+        assert one["metadata"]["annotations"] == {names.POD_NAME: "web", names.SOURCE: "Pod/default/web"}
+        assert not one["metadata"].get("ownerReferences")
+        # The spec is that of every pod, so nothing has to be done for it on the node.
+        assert (one["spec"], one["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+        assert len(await pool_filled(store)) == 3
+        await edit(store, POD, "default", "web", lambda pod: pod["metadata"]["labels"].update(app="db"))
+        await asyncio.sleep(1)
+        assert (await found(store))["pool.n1.0"]["metadata"]["labels"]["app"] == "db"
+        await finish(store, "web")
+        await asyncio.sleep(1)
+        assert "pool.n1.0" not in await found(store)
+
+    with_controller(main, parts=("kube", "pools", "garbage"), settings=POOLED)
+
+
+def test_pods_beyond_the_pool_and_those_that_policies_cover_get_attachments_of_their_own() -> None:
+    async def main(store: Counted) -> None:
+        await store.create(NETWORK_POLICY, policy_document("closed", {"podSelector": {"matchLabels": {"app": "db"}}}))
+        await pool_filled(store)
+        await store.create(POD, pod_document("db", labels={"app": "db"}))
+        for number in range(5):
+            await store.create(POD, pod_document(f"web-{number}"))
+        await asyncio.sleep(1)
+        pods = await of_pods(store)
+        assert pods["Pod/default/db"] == "pod.default.db"
+        assert sorted(pods.values()) == [
+            "pod.default.db", "pod.default.web-3", "pod.default.web-4", "pool.n1.0", "pool.n1.1", "pool.n1.2",
+        ]  # fmt: skip
+
+    with_controller(main, parts=("kube", "pools", "garbage"), settings=POOLED)
+
+
+def test_a_pool_with_profiles_is_for_the_pods_that_exactly_these_cover() -> None:
+    async def main(store: Counted) -> None:
+        await store.create(NETWORK_POLICY, policy_document("closed", {"podSelector": {"matchLabels": {"app": "db"}}}))
+        await there(store, "hosts", "policy.default.closed", kind=SECURITY_PROFILE)
+        spec = {
+            "node": "n1", "network": "pods", "subnets": ["slice-v4.n1"], "size": 2, "defaultRoute": True,
+            "securityProfiles": ["policy.default.closed"],
+        }  # fmt: skip
+        await store.create(
+            PORT_POOL,
+            document(PORT_POOL, "closed", names.NAMESPACE, spec=spec),
+        )
+        await pool_filled(store, 2)
+        await store.create(POD, pod_document("web"))
+        await store.create(POD, pod_document("db", labels={"app": "db"}))
+        await asyncio.sleep(1)
+        assert await of_pods(store) == {"Pod/default/db": "closed.0", "Pod/default/web": "pod.default.web"}
+        # It is covered as the pod it is now, not as a port of its pool.
+        assert not (await found(store))["closed.0"]["spec"].get("securityProfiles")
+        await store.delete(PORT_POOL, names.NAMESPACE, "closed")
+        await asyncio.sleep(5)
+        assert await free_ports(store) == set()
+        assert await of_pods(store) == {"Pod/default/db": "closed.0", "Pod/default/web": "pod.default.web"}
+
+    with_controller(main, parts=("kube", "pools", "garbage"))
+
+
+def test_a_node_that_goes_takes_its_pool_with_it() -> None:
+    async def main(store: Counted) -> None:
+        await pool_filled(store)
+        await store.create(POD, pod_document("web"))
+        await pool_filled(store)
+        await store.delete(CLUSTER_NODE, "", "n1")
+        await there(store)
+        assert await found(store, PORT_POOL) == {}
+
+    with_controller(main, parts=("kube", "pools", "garbage"), settings=POOLED)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_controllers_that_are_killed_at_any_time_give_no_pod_two_ports_and_no_port_to_two(seed: int) -> None:
+    random = Random(seed)
+
+    async def whole() -> None:
+        store = memory(Counted)
+        await store.create(CLUSTER_NODE, node_document("n1", "10.128.0.0/24"))
+        owners: dict[str, str] = {}
+        pods: set[str] = set()
+        for number in range(10):
+            manager = assemble(
+                store, random=Random(seed), parts=("kube", "pools", "garbage"), collect=True,
+                options=Options(planning=False, kube=POOLED),
+            )  # fmt: skip
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(manager.run())
+                if number % 2 == 0:
+                    await asyncio.sleep(4)
+                for at in range(random.randrange(4)):
+                    name = f"web-{number}-{at}"
+                    pods.add(name)
+                    await store.create(POD, pod_document(name))
+                if pods and random.random() < 0.4:
+                    name = random.choice(sorted(pods))
+                    pods.discard(name)
+                    await store.delete(POD, "default", name)
+                await asyncio.sleep(random.choice((0.0, 0.001, 0.01, 0.1)))
+                running.cancel()
+            await plug(store)
+            for source, name in (await of_pods(store)).items():
+                one = (await found(store))[name]["metadata"]
+                # As long as the pod is there it keeps what it got.
+                assert owners.setdefault(source, one["uid"]) == one["uid"]
+        manager = assemble(
+            store, random=Random(seed), parts=("kube", "pools", "garbage"), collect=True,
+            options=Options(planning=False, kube=POOLED),
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(manager.run())
+            await asyncio.sleep(30)
+            running.cancel()
+        assert set(await of_pods(store)) == {f"Pod/default/{name}" for name in pods}
+        assert len(await free_ports(store)) == 3
+        assert len(await found(store)) == 1 + 3 + len(pods)
 
     run(whole())

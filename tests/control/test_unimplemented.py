@@ -6,7 +6,7 @@ from typing import Any
 from netloom.errors import NotFound
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import NOT_IMPLEMENTED, PORT_POOL
+from netloom.model.registry import NOT_IMPLEMENTED, SERVICE_CHAIN
 from netloom.store.base import Store
 from tests.control.helpers import controlled, document, until
 
@@ -16,7 +16,6 @@ SPECS: dict[str, Any] = {
         "right": [{"network": "red"}],
         "hops": [{"selector": {"matchLabels": {"app": "fw"}}, "in": "a", "out": "b"}],
     },
-    "PortPool": {"node": "n1", "network": "blue", "size": 1},
 }
 
 
@@ -51,16 +50,16 @@ def test_objects_that_nothing_acts_on_say_so() -> None:
 
 def test_an_operator_of_somebody_may_implement_such_a_kind() -> None:
     async def main(store: Store) -> None:
-        made = (await store.create(PORT_POOL, document(PORT_POOL, "it", SPECS["PortPool"]))).document()
+        made = (await store.create(SERVICE_CHAIN, document(SERVICE_CHAIN, "it", SPECS["ServiceChain"]))).document()
 
         async def said() -> bool:
-            return await ready(store, PORT_POOL, "it") is not None
+            return await ready(store, SERVICE_CHAIN, "it") is not None
 
         await until(said)
-        made = (await store.get(PORT_POOL, "ns1", "it")).document()
+        made = (await store.get(SERVICE_CHAIN, "ns1", "it")).document()
         own = {"type": "Ready", "status": "True", "reason": "Filled"}
-        await store.update(PORT_POOL, made | {"status": {"conditions": [own]}}, subresource="status")
+        await store.update(SERVICE_CHAIN, made | {"status": {"conditions": [own]}}, subresource="status")
         await asyncio.sleep(3600)
-        assert await ready(store, PORT_POOL, "it") == own
+        assert await ready(store, SERVICE_CHAIN, "it") == own
 
     controlled(main, parts=("unimplemented",))

@@ -204,7 +204,7 @@ def test_what_is_being_deleted_already_may_be_deleted_again(server: Serving) -> 
         ("routers/r1", ["LoadBalancer default/shop"]),
         (
             "securityprofiles/web",
-            ["NetworkAttachment default/web-1", "SecurityProfile default/db"],
+            ["NetworkAttachment default/web-1", "PortPool default/ready-on-n1", "SecurityProfile default/db"],
         ),
         ("subnets/blue-v4", ["NetworkAttachment default/web-1"]),
     ],
@@ -218,8 +218,9 @@ def test_every_kind_that_others_name_stays(server: Serving, target: str, named: 
 
 
 def test_objects_that_nothing_acts_on_keep_nothing(server: Serving) -> None:
-    pool = document("PortPool", "ready", "default", {"node": "n1", "network": "red", "size": 2})
-    make(server, network("red"), pool)
+    hops = [{"selector": {"matchLabels": {"app": "fw"}}, "in": "a", "out": "b"}]
+    spec = {"left": [{"network": "red"}], "right": [{"network": "red"}], "hops": hops}
+    make(server, network("red"), document("ServiceChain", "ready", "default", spec))
     assert server.delete(path("networks", name="red")).code == 200
 
 

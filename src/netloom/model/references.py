@@ -98,6 +98,7 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
     },
     SUBNET: {
         NETWORK_ATTACHMENT: ("spec.subnets[*]",),
+        PORT_POOL: ("spec.subnets[*]",),
     },
     ROUTER: {
         LOAD_BALANCER: ("spec.routers[*]",),

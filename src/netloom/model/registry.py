@@ -407,7 +407,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 KINDS = Registry(kind for kind in tuple(vars().values()) if isinstance(kind, Kind))
 """All of the above."""
 
-NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL)
+NOT_IMPLEMENTED = (SERVICE_CHAIN,)
 """The kinds without a controller.  Their objects are validated and stored, their status says that the kind is not
 implemented, and they do not count as users of the objects they name.  Remove a kind here when it is implemented."""
 

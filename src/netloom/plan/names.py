@@ -86,6 +86,11 @@ def interface(mac: str) -> str:
     return "nl" + mac.replace(":", "")
 
 
+def inner(mac: str) -> str:
+    """Return the generated name of the inner end of an attachment's pair, which may be beside the outer one."""
+    return "ni" + mac.replace(":", "")
+
+
 def relay(mac: str) -> tuple[str, str]:
     """Return the names of the pair behind a relay on an attachment's device: its end on the switch, and the relay's."""
     return "nr" + mac.replace(":", ""), "np" + mac.replace(":", "")

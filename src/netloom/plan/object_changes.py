@@ -10,13 +10,14 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.model.document import Resource
-from netloom.model.registry import HOST_DOCUMENT, NETWORK, NETWORK_ATTACHMENT, SUBNET
+from netloom.model.registry import HOST_DOCUMENT, NETWORK, NETWORK_ATTACHMENT, PORT_POOL, SUBNET
 
 _IMMUTABLE = {
     NETWORK.name: ("fabric",),
     SUBNET.name: ("network", "cidr"),
     NETWORK_ATTACHMENT.name: ("node", "network"),
     HOST_DOCUMENT.name: ("node",),
+    PORT_POOL.name: ("node", "network"),
 }
 
 Compare = Callable[[Resource, Resource], bool]

@@ -119,6 +119,13 @@ class ControlSettings(Settings, frozen=True, kw_only=True):
     kube_mtu: Annotated[
         int, Meta(ge=0, le=65535, description="MTU of pods; 0: that of the underlay less the encapsulation.")
     ] = 0
+    kube_pool_size: Annotated[
+        int, Meta(ge=0, le=4096, description="Ports that each node keeps ready for pods to come; 0: none.")
+    ] = 0
+    kube_pool_max_size: Annotated[
+        int,
+        Meta(ge=0, le=4096, description="Most of these ports, when many pods come; 0: no more than kubePoolSize."),
+    ] = 0
 
 
 class ServeSettings(ControlSettings, frozen=True, kw_only=True):

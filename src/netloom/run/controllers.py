@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from netloom.control import networks, nodes, subnets
+from netloom.control import networks, nodes, pools, subnets
 from netloom.control.evpn import networks as evpn
 from netloom.control.ipam.controller import WORKERS, Ipam
 from netloom.control.ipam.locks import WORKERS as LOCK_WORKERS
@@ -40,13 +40,22 @@ from netloom.control.runtime.sweep import expire_events
 from netloom.control.sandbox.controller import SandboxReconciler
 from netloom.control.sandbox.host_documents import HostDocumentReconciler
 from netloom.control.unimplemented import UnimplementedReconciler
-from netloom.model.kind import Registry
+from netloom.model.kind import Kind, Registry
+from netloom.model.kinds.attachments import PortPool
 from netloom.model.kinds.bgp import BGPSpeaker, EVPNNetwork, RemoteVTEP
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet, VNILock
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.kinds.sandbox import Sandbox
-from netloom.model.registry import HOST_DOCUMENT, KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
+from netloom.model.registry import (
+    HOST_DOCUMENT,
+    KINDS,
+    NAMESPACE,
+    NETWORK_ATTACHMENT,
+    NOT_IMPLEMENTED,
+    PLANNED,
+    SECURITY_PROFILE,
+)
 from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.plan.kube.planned import ClusterSettings
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
@@ -129,6 +138,7 @@ def assemble(
     wiring.wire_networks()
     wiring.wire_nodes()
     wiring.wire_evpn()
+    wiring.wire_pools()
     wiring.wire_sandboxes()
     wiring.wire_unimplemented()
     if wiring.options.kube is not None:
@@ -195,6 +205,8 @@ class _Wiring:
         self.attachments = attachment_informer(store, random=random)
         self.locks = lock_informer(store, random=random)
         self.nodes = informer(store, Node, random=random)
+        indexes = {pools.BY_LABEL: pools.by_label, pools.BY_PLACE: pools.by_place}
+        self.pools = informer(store, PortPool, random=random, indexes=indexes)
         self.routers = informer(store, Router, random=random)
         self.balancers = informer(store, LoadBalancer, random=random)
         self.informers: list[Informer[Any]] = [
@@ -204,6 +216,7 @@ class _Wiring:
             self.attachments,
             self.locks,
             self.nodes,
+            self.pools,
             self.routers,
             self.balancers,
         ]
@@ -335,6 +348,20 @@ class _Wiring:
         controller.watch(self.subnets, reconciler.routed_changed)
         self.informers += [stretched, speakers, remote]
 
+    def wire_pools(self) -> None:
+        """Add the controller of PortPools."""
+        queue: Queue[Any] = Queue(random=self.random)
+        reconciler = pools.PoolReconciler(
+            self.client,
+            pools=self.pools.cache,
+            attachments=self.attachments.cache,
+            enqueue_after=queue.add_after,
+            clock=self.clock,
+        )
+        controller = self.controller("pools", reconciler, queue=queue)
+        controller.watch(self.pools, reconciler.pool_changed)
+        controller.watch(self.attachments, reconciler.attachment_changed)
+
     def wire_sandboxes(self) -> None:
         """Add the controller of Sandboxes, which sees the objects of Sandboxes only."""
         store, random = self.store, self.random
@@ -375,6 +402,9 @@ class _Wiring:
             self.client,
             cluster or self.store,
             settings,
+            pools=self.pools.cache,
+            attachments=self.attachments.cache,
+            profiles=self.shared(SECURITY_PROFILE),
             random=self.random,
             fence=self.fence,
             clock=self.clock,
@@ -411,18 +441,17 @@ class _Wiring:
             south.on_change.connect(lambda units: controller.queue.update(statuses.concerned(units)))
             self.connections.append(south.client.run)
 
+    def shared(self, kind: Kind) -> Informer[Any]:
+        """Return the informer of all objects of a kind."""
+        for one in self.informers:
+            if one.kind is kind:
+                return one
+        self.informers.append(informer(self.store, kind.type, random=self.random))
+        return self.informers[-1]
+
     def planned_informers(self) -> dict[str, Informer[Any]]:
         """Return the informers of all planned kinds except attachments."""
-        known = {one.kind: one for one in self.informers}
-        found: dict[str, Informer[Any]] = {}
-        for kind in PLANNED:
-            if kind is NETWORK_ATTACHMENT:
-                continue
-            if kind not in known:
-                known[kind] = informer(self.store, kind.type, random=self.random)
-                self.informers.append(known[kind])
-            found[kind.name] = known[kind]
-        return found
+        return {kind.name: self.shared(kind) for kind in PLANNED if kind is not NETWORK_ATTACHMENT}
 
     def wire_plans(self, sink: Sink, south: Southbound | None) -> tuple[StatusReconciler, Controller[Any]]:
         """Add the feed of plans to a sink, and the controller that writes the statuses of what is planned."""

@@ -38,6 +38,8 @@ def cluster_settings(settings: ControlSettings) -> ClusterSettings | None:
         service_blocks=settings.kube_service_cidrs,
         mtu=settings.kube_mtu or None,
         load_balancer_pools=tuple(found),
+        pool_size=settings.kube_pool_size,
+        pool_max_size=settings.kube_pool_max_size,
     )
 
 
@@ -80,6 +82,9 @@ def _contradictions(settings: ControlSettings) -> list[Cause]:
         for key, one in services
         if addresses.family(one) not in families
     ]
+    if settings.kube_pool_max_size and settings.kube_pool_max_size < settings.kube_pool_size:
+        text = f"{settings.kube_pool_max_size} is less than kubePoolSize: set it to 0, or to at least as much"
+        found.append(Cause("kubePoolMaxSize", text))
     least = max(SMALLEST_MTU[family] for family in families)
     if settings.kube_mtu and settings.kube_mtu < least:
         found.append(Cause("kubeMtu", f"{settings.kube_mtu} is too small: at least {least}"))

@@ -13,15 +13,18 @@ from msgspec import Struct
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.gc import INDEXES, ItemMeta
 from netloom.control.runtime.informer import Informer
-from netloom.model.conditions import ADDRESSED, PROGRAMMED
+from netloom.model.conditions import ADDRESSED, PLUGGED, PROGRAMMED
 from netloom.model.document import OwnerReference
 from netloom.model.kinds.attachments import PortType
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
 from netloom.plan.addresses.blocks import Address, address, lock_name
+from netloom.plan.pools import LABEL
 from netloom.store.base import Store, Stored
 
 BY_NETWORK = "network"
 BY_SUBNET = "subnet"
+BY_POOL = "pool"
+"""The index of attachments by the label of their PortPool."""
 QUARANTINE = "netloom.dev/quarantine"
 """The finalizer that keeps a freed address in quarantine."""
 DECIDED = "netloom.dev/decided-at"
@@ -120,6 +123,8 @@ class Attachment(Struct, frozen=True, gc=False):
     """The attachment whose port carries this one as a VLAN."""
     vlan: int | None = None
     type: PortType = PortType.INTERNAL
+    plugged: bool = False
+    """Its port is on the switch, and installed."""
 
     @property
     def key(self) -> Key:
@@ -301,6 +306,7 @@ def attachment_view(stored: Stored) -> Attachment:
         parent=_intern(spec.port.parent),
         vlan=spec.port.vlan,
         type=spec.port.type,
+        plugged=any(one.type == PLUGGED and one.status == "True" for one in status.conditions),
     )
 
 
@@ -322,11 +328,12 @@ def _addressed(conditions: Iterable[_Condition]) -> ConditionState | None:
 
 
 def attachment_informer(store: Store, *, random: Random) -> Informer[Attachment]:
-    """Return an informer of attachments with indexes by owner, uid, Network and Subnet."""
+    """Return an informer of attachments with indexes by owner, uid, Network, Subnet and PortPool."""
     indexes = {
         **INDEXES,
         BY_NETWORK: lambda one: (_intern(f"{one.metadata.namespace}/{one.network}"),),
         BY_SUBNET: lambda one: [_intern(f"{one.metadata.namespace}/{name}") for name in one.subnets],
+        BY_POOL: lambda one: (f"{one.metadata.namespace}/{one.labels[LABEL]}",) if LABEL in one.labels else (),
     }
     return Informer(store, NETWORK_ATTACHMENT, attachment_view, random=random, indexes=indexes)
 

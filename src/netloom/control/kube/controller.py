@@ -7,7 +7,8 @@ there is once. It is in an annotation, so a change of a pod costs a comparison o
 pod that is gone is found without a comparison of everything. After a restart all keys are compared; where nothing
 differs, nothing is written.
 
-The attachment of a pod is made after that of its node, which reserves the node's own address.
+The attachment of a pod is made after that of its node, which reserves the node's own address. It may be a port of a
+PortPool (`pooled.py`).
 
 An object of the cluster that cannot be decoded is neither there nor gone: nothing is changed for it.
 """
@@ -21,6 +22,7 @@ from msgspec import structs
 
 from netloom.control.kube.network_condition import NetworkCondition
 from netloom.control.kube.policies import PolicyPlans
+from netloom.control.kube.pooled import PooledPorts
 from netloom.control.kube.service_addresses import ServiceAddressWriter
 from netloom.control.kube.views import (
     BY_NODE,
@@ -32,10 +34,11 @@ from netloom.control.kube.views import (
     ClusterInformers,
     source_of,
 )
-from netloom.control.kube.writer import IN_USE, Writer, document_of
+from netloom.control.kube.writer import IN_USE, Writer
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.conditions import READY, TRUE
+from netloom.control.runtime.documents import document_of
 from netloom.control.runtime.events import Recorder
 from netloom.errors import Invalid
 from netloom.model.document import Resource
@@ -75,6 +78,7 @@ class KubeReconciler:
         settings: ClusterSettings,
         cluster: ClusterInformers,
         made: Mapping[str, Cache[Any]],
+        pooled: PooledPorts,
         profiles: Cache[SecurityProfile],
         condition: NetworkCondition,
         service_addresses: ServiceAddressWriter,
@@ -95,6 +99,7 @@ class KubeReconciler:
         self._made = made
         self._profiles = profiles
         self._attachments: Cache[NetworkAttachment] = made[NETWORK_ATTACHMENT.name]
+        self._pooled = pooled
         self._condition = condition
         self._service_addresses = service_addresses
         self._recorder = recorder
@@ -106,6 +111,7 @@ class KubeReconciler:
 
     def all_keys(self) -> Iterable[Unit]:
         """Return the sources of all that is made or planned."""
+        self._pooled.doubt()
         found = {CLUSTER: None}
         found |= dict.fromkeys(_unit(CLUSTER_NODE.name, key) for key, _ in self._nodes.items())
         found |= dict.fromkeys(_unit(POD.name, key) for key, one in self._pods.items() if wants_attachment(one))
@@ -206,7 +212,10 @@ class KubeReconciler:
         if planned is None:
             return None  # What is missing enqueues the key.
         desired = [_stamped(one, key) for one in planned.objects]
-        problems = await self._writer.write(self._changes(key, desired))
+        wanted = self._changes(key, desired)
+        if key.kind == POD.name:
+            wanted = await self._pooled.take(key, wanted)
+        problems = await self._writer.write(wanted)
         unaddressed = await self._service_addresses.write(key) if key.kind == SERVICE.name else ()
         self._report(key, (*planned.problems, *unaddressed, *problems))
         if key.kind == CLUSTER_NODE.name:
@@ -224,7 +233,7 @@ class KubeReconciler:
                 node = self._nodes.get("", key.name)
                 if node is None:
                     return None if Key("", key.name) in self._nodes.undecodable else NOTHING
-                return plan_node(self._settings, node)
+                return plan_node(self._settings, node, pooled=self._has_attachment(node.metadata.name))
             case POD.name:
                 return self._plan_pod(key)
             case SERVICE.name:
@@ -272,9 +281,13 @@ class KubeReconciler:
         if node is None and Key("", on) in self._nodes.undecodable:
             return None
         own = slices(self._settings, node)[0] if node is not None else ()
-        if own and self._attachments.get(self._settings.namespace, names.node(on)) is None:
+        if own and not self._has_attachment(on):
             return None
         return plan_pod(self._settings, pod, own, lambda name: self._profiles.get(self._settings.namespace, name))
+
+    def _has_attachment(self, node: str) -> bool:
+        """Whether a node has its attachment, which reserves the node's own address."""
+        return self._attachments.get(self._settings.namespace, names.node(node)) is not None
 
     def _changes(self, key: Unit, desired: list[Resource]) -> Changes:
         observed = {
@@ -286,6 +299,8 @@ class KubeReconciler:
             found = self._made[one.kind].get(one.metadata.namespace, one.metadata.name)
             if found is not None:
                 observed[one.kind, one.metadata.name] = found
+        if key.kind == POD.name:
+            desired = self._pooled.placed(key, desired, observed)
         wanted = changes(desired, observed.values())
         if not wanted.update:
             return wanted

@@ -35,7 +35,15 @@ from netloom.model.kubernetes import (
     POD,
     SERVICE,
 )
-from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SECURITY_PROFILE, SUBNET
+from netloom.model.registry import (
+    LOAD_BALANCER,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    PORT_POOL,
+    ROUTER,
+    SECURITY_PROFILE,
+    SUBNET,
+)
 from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector
 from netloom.plan.kube import names
 from netloom.plan.kube.named_profiles import named
@@ -46,7 +54,7 @@ from netloom.store.base import Store, Stored
 
 R = TypeVar("R", bound=Resource)
 
-MADE = (NETWORK, SUBNET, ROUTER, SECURITY_PROFILE, NETWORK_ATTACHMENT, LOAD_BALANCER)
+MADE = (NETWORK, SUBNET, ROUTER, SECURITY_PROFILE, NETWORK_ATTACHMENT, LOAD_BALANCER, PORT_POOL)
 """The kinds of the objects that are made for a cluster, in the order of creation."""
 RUNNING = Selector(
     fields=(

@@ -4,15 +4,19 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, NamedTuple
 
+from netloom.control.ipam.views import Attachment
 from netloom.control.kube.controller import WORKERS, KubeReconciler
 from netloom.control.kube.network_condition import NetworkCondition
+from netloom.control.kube.pooled import PooledPorts
 from netloom.control.kube.service_addresses import ServiceAddressWriter
 from netloom.control.kube.views import ClusterInformers, made_informers, profile_informer
+from netloom.control.runtime.cache import Cache
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.controller import Controller
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
+from netloom.model.kinds.attachments import PortPool
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.kubernetes import KUBERNETES_KINDS
 from netloom.plan.kube.planned import ClusterSettings
@@ -57,6 +61,9 @@ def assemble(
     cluster: Store,
     settings: ClusterSettings,
     *,
+    pools: Cache[PortPool],
+    attachments: Cache[Attachment],
+    profiles: Informer[SecurityProfile],
     random: Random,
     fence: Callable[[], bool],
     clock: Clock,
@@ -64,6 +71,8 @@ def assemble(
     component: str,
 ) -> Parts:
     """Return the controller of the cluster whose API is `cluster`; `store` is where Netloom's own objects are.
+
+    `pools`, `attachments` and `profiles` are those of all namespaces.
 
     Without a `recorder` for that API it gets one of its own.
     """
@@ -74,15 +83,18 @@ def assemble(
     informers = ClusterInformers(cluster, random=random)
     made = made_informers(store, settings, random=random)
     of_cluster = Client(cluster, fence=fence, registry=KUBERNETES_KINDS)
-    profiles = profile_informer(store, settings, random=random)
+    named_profiles = profile_informer(store, settings, random=random)
+    pooled = PooledPorts(client, namespace=settings.namespace, pools=pools, attachments=attachments)
+    profiles.on_change(pooled.profile_changed)
     reconciler = KubeReconciler(
         client,
         settings=settings,
         cluster=informers,
         made={kind: one.cache for kind, one in made.items()},
-        profiles=profiles.cache,
+        pooled=pooled,
+        profiles=named_profiles.cache,
         condition=NetworkCondition(of_cluster, clock=clock),
         service_addresses=ServiceAddressWriter(of_cluster, informers.services.cache, settings),
         recorder=recorder,
     )
-    return Parts(reconciler, informers, made, profiles, connections)
+    return Parts(reconciler, informers, made, named_profiles, connections)

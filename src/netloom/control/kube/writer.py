@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from netloom.control.kube.views import MADE
 from netloom.control.runtime.client import Client
+from netloom.control.runtime.documents import document_of
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.document import Document, Resource
+from netloom.model.document import Resource
 from netloom.model.references import deletion_order
 from netloom.model.registry import KINDS
-from netloom.model.schemas.validation import admit
 from netloom.plan.kube.changes import differs, must_be_made_again, ours
 from netloom.plan.kube.names import MANAGED, PREFIX
 from netloom.plan.object_changes import Changes
@@ -96,12 +96,3 @@ class Writer:
                 except Conflict as error:
                     refused[one.kind, meta.name] = Problem(IN_USE, f"{one.kind} {meta.name}: {error.message}")
         return refused
-
-
-def document_of(value: Resource) -> Document:
-    """Return a planned object as a valid document, with defaults: controllers write to a store past the API."""
-    kind = KINDS.of(value)
-    document = kind.document(value)
-    document.pop("status", None)
-    admit(kind, document)
-    return document

@@ -50,6 +50,7 @@ from netloom.plan import names
 from netloom.plan.node.bridges import PROFILES_UNSUPPORTED
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.pools import is_pooled
 from netloom.plan.problem import Problem, ProblemError, Waiting
 
 log = logging.getLogger(__name__)
@@ -234,8 +235,11 @@ class AttachmentReconciler:
             return view.value.spec.port.type is not PortType.POD or self._planner.plan(view) is plan
 
         if isinstance(plan, Waiting):
-            await self._ports.clear(key, is_current=is_current)
-            await self._waiting(key, view, plan)
+            meta = view.value.metadata
+            # A port that was made ahead stays for the pod that it was given to; with a pod that ends, DEL removes it.
+            await self._ports.clear(key, keep=meta.uid if is_pooled(meta.labels) else "", is_current=is_current)
+            if not self._ports.has(key):
+                await self._waiting(key, view, plan)
             return None
         if not isinstance(plan, PortPlan):
             await self._ports.clear(key, keep=view.value.metadata.uid)

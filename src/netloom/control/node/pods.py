@@ -3,7 +3,8 @@
     add ──► attachment seen, of this pod ──► sandbox known ──► pair, port, record ──► installed by OVN ──► done
             (watch)                          (memory)          (control/node/ports)   (switch's database)
 
-The attachment belongs to a controller, which makes it when the pod is scheduled; here it is only waited for. The
+The attachment belongs to a controller, which makes it when the pod is scheduled, or takes it from a PortPool; here it
+is only waited for. That of a pool has its pair and its port already: the inner end is moved, and configured. The
 sandbox, which says where the inner end belongs, is known from the runtime's ADD to its DEL, whatever happens to the
 attachment meanwhile; `control/node/attachments.py` reconciles the port between them. Here the same steps are taken
 directly, one port at a time, so that neither the API server nor the reconciler's queue delays a pod.
@@ -26,8 +27,8 @@ from netloom.control.node.ports import UP_NOTICED, Ports
 from netloom.control.node.status import WAITING
 from netloom.control.node.switch import NodeSwitch
 from netloom.control.node.turns import Turns
-from netloom.control.node.views import AttachmentView
-from netloom.control.runtime.cache import Cache, Key
+from netloom.control.node.views import POD, AttachmentView
+from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.drivers.link.kernel import MISSING, OWN
 from netloom.drivers.shapes import PortDevices
 from netloom.drivers.vswitch.driver import INSTALLED, Vswitch, given
@@ -94,6 +95,10 @@ class PodPorts:
         """Set when it is not known whether a change of the switch's database was made."""
 
     # Signals of what an `add` waits for.
+
+    def attachment_changed(self, change: Change[AttachmentView]) -> None:
+        """Continue what waits for an attachment, or for one of the same pod."""
+        self.wake({change.key, *(_asked_for(one) for one in (change.old, change.new) if one is not None)})
 
     def wake(self, keys: Iterable[Key]) -> None:
         """Continue what waits for these attachments."""
@@ -239,15 +244,20 @@ class PodPorts:
         if identity == await self._links.namespace(OWN, ""):
             raise ProblemError(NOT_GRANTED, f"{wanted.netns} is the node's own network namespace")
         wanted = structs.replace(wanted, identity=identity)
-        key = Key(wanted.namespace, wanted.name)
         sandbox = self._sandboxes.at(PodInterface(wanted.container, wanted.device))
-        if sandbox is not None and sandbox != wanted:
+        if sandbox is not None and sandbox != self._named(wanted, sandbox.name):
             await self._remove(sandbox)
             sandbox = None
+        with self._woken(Key(wanted.namespace, wanted.name)) as woken:
+            attachment = await self._addressed(wanted, woken, waits)
+            accept(attachment)
+        wanted = structs.replace(wanted, name=attachment.metadata.name)
+        key = Key(wanted.namespace, wanted.name)
         with self._woken(key) as woken:
-            accept(await self._addressed(wanted, woken, waits))
-            if sandbox is not None:
+            if sandbox == wanted:
                 return await self._installed(sandbox, woken, waits)
+            if sandbox is not None:
+                await self._remove(sandbox)
             self._sandboxes.put(wanted)
             self.on_sandbox(key)
             try:
@@ -256,17 +266,29 @@ class PodPorts:
                 await self._roll_back(wanted)
                 raise
 
+    def _attachment(self, wanted: PodSandbox) -> AttachmentView | None:
+        """Return the attachment of a pod; one of another pod of the same name, if there is none."""
+        found = self._attachments.indexed(POD, f"{wanted.namespace}/{wanted.name}")
+        present = sorted((view for view in found if not view.going), key=lambda view: view.stored.name)
+        own = [view for view in present if is_for(wanted, view.value)]
+        return next(iter(own or present), None)
+
+    def _named(self, wanted: PodSandbox, default: str) -> PodSandbox:
+        """Return a sandbox with the name of the pod's attachment; with `default`, if there is none at present."""
+        view = self._attachment(wanted)
+        return structs.replace(wanted, name=default if view is None else view.stored.name)
+
     async def _addressed(self, wanted: PodSandbox, woken: asyncio.Event, waits: "_Waits") -> NetworkAttachment:
         """Wait for the attachment of a pod, and for its addresses."""
         key = Key(wanted.namespace, wanted.name)
         seen = False
         while True:
             woken.clear()
-            view = self._attachments.get(*key)
-            if view is None or view.going or not is_for(wanted, view.value):
+            view = self._attachment(wanted)
+            if view is None or not is_for(wanted, view.value):
                 if seen:
                     raise Conflict(f"NetworkAttachment {key} was deleted")
-                other = "" if view is None or view.going else ", which is of another pod of this name until now"
+                other = "" if view is None else ", which is of another pod of this name until now"
                 waits.reason = f"NetworkAttachment {key} of pod uid {wanted.uid or '(any)'}{other}"
             else:
                 if view.value.spec.port.type is not PortType.POD:
@@ -348,6 +370,10 @@ class PodPorts:
         if view is None:
             return key in self._sandboxes.attachments()
         return self._sandboxes.of(view.value) is not None
+
+
+def _asked_for(view: AttachmentView) -> Key:
+    return Key(view.stored.namespace, view.pod)
 
 
 class _Waits:

@@ -48,6 +48,8 @@ from netloom.model.kinds.paths import Mirror, Shaping
 from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.model.values.selectors import Operator, Requirement, Selector
+from netloom.plan.kube import names
+from netloom.plan.pools import is_pooled
 from netloom.plan.vxlan.inputs import counts
 from netloom.signals import Signal
 from netloom.store.base import Store, Stored
@@ -61,6 +63,8 @@ HOLD = 10.0
 """Seconds for which RemoteVTEPs count after their speaker has ceased to forward."""
 NETNS = "netns"
 """The index of attachments by the network namespace that the agent creates for them."""
+POD = "pod"
+"""The index of attachments by the pod that a container runtime asks for."""
 TICK = 0.01
 """Seconds that are added to LINGER and HOLD before they are checked: a timer may fire early by a tick of the clock."""
 
@@ -95,6 +99,13 @@ class AttachmentView(Struct, frozen=True, eq=False):
         return port.netns if port.create_netns else ""
 
     @property
+    def pod(self) -> str:
+        """The name by which the attachment is asked for: its own, or that of the pod that took it from a PortPool."""
+        meta = self.value.metadata
+        namespace, name = meta.labels.get(names.OF_NAMESPACE), meta.annotations.get(names.POD_NAME)
+        return names.pod(namespace, name) if namespace and name and is_pooled(meta.labels) else self.stored.name
+
+    @property
     def going(self) -> bool:
         """Whether it is being deleted."""
         return bool(self.value.metadata.deletion_timestamp)
@@ -114,6 +125,7 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
             NETNS: lambda view: (view.created_netns,) if view.created_netns and not view.going else (),
             "parent": lambda view: (str(view.parent),) if view.parent else (),
             "parent_vlan": lambda view: (view.parent_vlan,) if view.parent else (),
+            POD: lambda view: (f"{view.stored.namespace}/{view.pod}",),
         },
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from netloom.drivers.link.codec import Link
-from netloom.drivers.link.kernel import Kernel, visit
-from netloom.drivers.link.worker import differences
+from netloom.drivers.link.kernel import Kernel
+from netloom.drivers.link.worker import differences, workload
 from netloom.model.kinds.attachments import PortType
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError
@@ -27,7 +27,7 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
 
 
 def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
-    with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (there, _):
+    with workload(plan) as (there, _):
         outer, inner = node.link(plan.outer), there.link(plan.inner)
         for name in (plan.outer, plan.device):
             if node.link(name) is None:

@@ -265,6 +265,12 @@ def set_link(
     return _message(SET_LINK, ACK, body)
 
 
+def move_link(index: int, name: str, *, namespace: int) -> bytes:
+    """Return the message that moves a device into a namespace, and gives it a name there."""
+    body = _IFINFO.pack(0, 0, 0, index, 0, 0) + _text(_NAME, name) + _number(_NS_FD, namespace)
+    return _message(SET_LINK, ACK, body)
+
+
 def del_link(index: int) -> bytes:
     """Return the message that removes a device, and with one end of a pair of veths the other."""
     return _message(DEL_LINK, ACK, _IFINFO.pack(0, 0, 0, index, 0, 0))

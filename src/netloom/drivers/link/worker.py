@@ -10,8 +10,9 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -19,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from netloom.drivers.link import codec, kernel
 from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour
 from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, own_namespace, probe, visit
+from netloom.model.kinds.attachments import PortType
 from netloom.plan import names
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.policy.impairment import NONE, Impairment, PortImpairment
@@ -99,19 +101,16 @@ class Links:
     def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Make a pair of veths as planned, or correct it; with a relay, another pair; return the switch's end."""
         node = self._kernel()
-        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (
-            there,
-            namespace,
-        ):
-            outer, inner = self._ends(plan, node, there)
+        with workload(plan) as (there, namespace):
+            outer, inner, fresh = self._ends(plan, (node, there), namespace)
             if outer is not None and inner is not None and _joined(outer, inner):
-                return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=False))
+                return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=fresh))
             if outer is not None:
                 # It leads elsewhere: the spec has another namespace or another name now.
                 self._write(node, [Step(codec.del_link(outer.index), f"removing {plan.outer}")])
                 inner = there.link(plan.inner)
             if inner is not None:
-                raise ProblemError("NameTaken", f"device {plan.inner} exists in {plan.netns}")
+                raise ProblemError("NameTaken", f"device {plan.inner} exists in {there.where}")
             outer, inner = self._make(plan, node, namespace), there.link(plan.inner)
             if outer is None or inner is None:
                 raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
@@ -121,13 +120,13 @@ class Links:
     def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         """Correct an existing pair; return the switch's end, or None, with nothing done, if it must be made."""
         node = self._kernel()
-        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as (there, _):
-            outer, inner = self._ends(plan, node, there)
+        with workload(plan) as (there, namespace):
+            outer, inner, fresh = self._ends(plan, (node, there), namespace)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None
             if plan.relayed and self._relay_ends(plan) is None:
                 return None
-            return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=False))
+            return self._relayed(plan, self._complete(plan, (node, there), (outer, inner), given, fresh=fresh))
 
     @_in_thread
     def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
@@ -252,11 +251,26 @@ class Links:
             raise ProblemError("DeviceMissing", f"there is no device {name}")
         return found
 
-    def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
+    def _ends(
+        self, plan: PortPlan, kernels: tuple[Kernel, Kernel], namespace: int
+    ) -> tuple[Link | None, Link | None, bool]:
+        """Return the ends of a pair, as far as they exist, and whether the inner one has just come from the node.
+
+        The inner end of a port that was made ahead is moved into its namespace.
+        """
+        node, there = kernels
         outer = node.link(plan.outer)
         if outer is not None and outer.alias != self._alias(plan.uid):
             raise ProblemError("NameTaken", f"device {plan.outer} exists and is not ours")
-        return outer, there.link(plan.inner)
+        inner = there.link(plan.inner)
+        if inner is not None or outer is None or plan.staged or plan.type is not PortType.POD:
+            return outer, inner, False
+        staged = node.link(names.inner(plan.mac))
+        if staged is None or not _joined(outer, staged):
+            return outer, None, False
+        step = Step(codec.move_link(staged.index, plan.inner, namespace=namespace), f"moving {staged.name}")
+        self._write(node, [step])
+        return outer, there.link(plan.inner), True
 
     def _relay_ends(self, plan: PortPlan) -> tuple[Link, Link] | None:
         """Return the ends of the pair behind a relay: on the switch, and the relay's; None if it has to be made."""
@@ -384,6 +398,15 @@ def use(device: Link, addresses: Collection[str], devices: Collection[Link], *, 
     return ""
 
 
+@contextmanager
+def workload(plan: PortPlan) -> Iterator[tuple[Kernel, int]]:
+    """Visit the namespace of a port's inner end: see `kernel.visit`."""
+    # One that is made ahead stays in the node's own.
+    path = kernel.OWN if plan.staged else plan.netns
+    with visit(path, root=plan.netns_root, own=plan.own_netns, known=plan.netns_identity) as found:
+        yield found
+
+
 def _set_up(index: int, name: str, *, up: bool) -> Step:
     return Step(codec.set_link(index, up=up), f"setting {name} {'up' if up else 'down'}")
 
@@ -413,6 +436,8 @@ def differences(
     `given` are the addresses that we set before: of the present ones only these may be removed.
     """
     index, name = seen.index, plan.inner
+    if plan.staged:  # Until it is moved it stays down, without addresses.
+        return [_set_up(index, name, up=False)] if seen.up else []
     wanted, there = {DeviceRoute(*one) for one in plan.routes}, set(routes)
     steps = []
     six = {text for text in plan.addresses if ":" in text}

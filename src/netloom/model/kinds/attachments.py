@@ -214,19 +214,50 @@ class NetworkAttachment(Resource, frozen=True, kw_only=True):
 class PortPoolSpec(Value, frozen=True, kw_only=True):
     """Desired state of a pool."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable("node"),
+        immutable("network"),
+        immutable("defaultRoute"),
+        Rule(
+            "!has(self.maxSize) || self.maxSize >= self.size",
+            lambda self: "maxSize" not in self or self["maxSize"] >= self["size"],
+            "must not be less than size",
+            path=".maxSize",
+        ),
+    )
+
     node: Annotated[ObjectName, meta("The Node of the ports.")]
     network: Annotated[ObjectName, meta("The Network of the ports.")]
-    size: Annotated[int, meta("The number of ports to keep ready.", format="int32", minimum=0, maximum=4096)]
+    subnets: Annotated[
+        tuple[ObjectName, ...],
+        meta(
+            "The Subnets of their addresses. If absent, one validated Subnet per address family.",
+            maxItems=16,
+            list_type="set",
+        ),
+    ] = ()
+    size: Annotated[int, meta("The number of free ports to keep ready.", format="int32", minimum=0, maximum=4096)]
+    max_size: Annotated[
+        int | None,
+        meta(
+            "The number of free ports may grow up to this, with the number of ports that the node needs in a minute. "
+            "It does not grow if absent.",
+            format="int32",
+            minimum=0,
+            maximum=4096,
+        ),
+    ] = None
     security_profiles: Annotated[
         tuple[ObjectName, ...], meta("SecurityProfiles that apply to the ports.", maxItems=64, list_type="set")
     ] = ()
+    default_route: Annotated[bool, meta("Whether the workload's default route uses the port.", default=False)] = False
 
 
 class PortPoolStatus(Status, frozen=True, kw_only=True):
     """Observed state of a pool."""
 
-    free: Annotated[Count, meta("The number of free ports.")] = 0
-    used: Annotated[Count, meta("The number of ports in use.")] = 0
+    free: Annotated[Count, meta("The number of free ports that are ready for use.")] = 0
+    used: Annotated[Count, meta("The number of ports that were taken from the pool and are in use.")] = 0
 
 
 class PortPool(Resource, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@
     Node.spec.podCIDRs Subnet slice-v4.NODE, slice-v6.NODE: the first address is the gateway, the second the node's own
                        NetworkAttachment node.NODE: the device nl-host with these addresses, and routes to the blocks
                        of pods and Services
+                       PortPool pool.NODE: free ports for its pods, if the settings say so
     all nodes          Router `pods`: a port on the Network, and the policies below
 
 A packet between pods is switched, or routed between slices. A packet of a pod to anywhere else goes to the own address
@@ -24,7 +25,14 @@ A block of a node that cannot be used is a problem of that node only.  Pure.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from netloom.model.kinds.attachments import AttachmentPort, NetworkAttachment, NetworkAttachmentSpec, PortType
+from netloom.model.kinds.attachments import (
+    AttachmentPort,
+    NetworkAttachment,
+    NetworkAttachmentSpec,
+    PortPool,
+    PortPoolSpec,
+    PortType,
+)
 from netloom.model.kinds.kubernetes import ClusterNode
 from netloom.model.kinds.networks import (
     Network,
@@ -37,7 +45,7 @@ from netloom.model.kinds.networks import (
     SubnetSpec,
 )
 from netloom.model.kinds.policy import PolicyAction, RouterPolicy
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, ROUTER, SUBNET
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, PORT_POOL, ROUTER, SUBNET
 from netloom.model.values import addresses
 from netloom.plan.kube import names
 from netloom.plan.kube.planned import ClusterSettings, Planned, meta
@@ -96,13 +104,14 @@ def zone(node: ClusterNode | None) -> str | None:
     return None if node is None else node.metadata.labels.get(ZONE, "")
 
 
-def plan_node(settings: ClusterSettings, node: ClusterNode) -> Planned:
-    """Return the Subnets of a node's pods, and the node's own attachment."""
+def plan_node(settings: ClusterSettings, node: ClusterNode, *, pooled: bool = False) -> Planned:
+    """Return the Subnets of a node's pods, the node's own attachment, and with `pooled` its PortPool, if it has one."""
     own, problems = slices(settings, node)
     if not own:
         return Planned(problems=tuple(problems))
     subnets = (_subnet(settings, one) for one in own)
-    return Planned(objects=(*subnets, _host(settings, node, own)), problems=tuple(problems))
+    pools = (_pool(settings, node, own),) if pooled and settings.pool_size else ()
+    return Planned(objects=(*subnets, _host(settings, node, own), *pools), problems=tuple(problems))
 
 
 def plan_network(settings: ClusterSettings, nodes: Iterable[ClusterNode]) -> Planned:
@@ -152,6 +161,22 @@ def _host(settings: ClusterSettings, node: ClusterNode, own: Sequence[Slice]) ->
         kind=NETWORK_ATTACHMENT.name,
         metadata=meta(settings, names.node(node.metadata.name), {names.HOST: "true"}),
         spec=spec,
+    )
+
+
+def _pool(settings: ClusterSettings, node: ClusterNode, own: Sequence[Slice]) -> PortPool:
+    """Return the pool of a node: ports as pods have them, without profiles."""
+    name = node.metadata.name
+    spec = PortPoolSpec(
+        node=name,
+        network=names.NETWORK,
+        subnets=tuple(one.subnet for one in own),
+        size=settings.pool_size,
+        max_size=settings.pool_max_size or None,
+        default_route=True,
+    )
+    return PortPool(
+        api_version=PORT_POOL.api_version, kind=PORT_POOL.name, metadata=meta(settings, names.pool(name)), spec=spec
     )
 
 

@@ -63,6 +63,11 @@ def node(name: str) -> str:
     return joined("node", name)
 
 
+def pool(node_name: str) -> str:
+    """Return the name of the PortPool of a node."""
+    return joined("pool", node_name)
+
+
 def slice_subnet(node_name: str, family: int) -> str:
     """Return the name of the Subnet of a node's pods; `family` is 4 or 6."""
     return joined(f"slice-v{family}", node_name)

@@ -25,6 +25,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     """The MTU of pods; None: that of the underlay less the encapsulation."""
     load_balancer_pools: tuple[Pool, ...] = ()
     """The addresses for Services of type LoadBalancer; (): their statuses are others' to write."""
+    pool_size: int = 0
+    """The free ports that each node keeps ready; 0: it has no PortPool."""
+    pool_max_size: int = 0
+    """The most of them, when many pods come; 0: no more than `pool_size`."""
 
     def inside(self, version: int) -> Iterator[str]:
         """Yield the blocks of pods and Services of a family."""

@@ -3,9 +3,10 @@
 An attachment, its Network and the Network's Subnets give one `PortPlan`: the device on the switch, what the workload
 sees and where, and its addresses and routes; or the `Problem` that prevents it; or nothing yet, while it has no
 addresses. A pod's port has a plan while a container runtime has named the pod's network namespace to the agent
-(`plan/node/pods.py`); until then it is `Waiting`. OVN's part of the port is planned in `plan/ovn`: the two meet in the
-port's name (`names.port`). The flows of a vxlan Network are planned in `plan/vxlan/fabric.py`: they meet in the port's
-OpenFlow number. The bridge of a linux Network is planned in `plan/node/bridges.py`: they meet in its VNI.
+(`plan/node/pods.py`); until then it is `Waiting`, or `staged` if it is a free port of a PortPool. OVN's part of the
+port is planned in `plan/ovn`: the two meet in the port's name (`names.port`). The flows of a vxlan Network are planned
+in `plan/vxlan/fabric.py`: they meet in the port's OpenFlow number. The bridge of a linux Network is planned in
+`plan/node/bridges.py`: they meet in its VNI.
 
 A child, which is a VLAN of another attachment's port, is also planned from its `ParentPort`: it uses its parent's
 device.
@@ -32,6 +33,7 @@ from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
 from netloom.plan.node.pods import PodSandbox, is_for
 from netloom.plan.policy.impairment import PortImpairment, port_impairment
+from netloom.plan.pools import is_free
 from netloom.plan.problem import Problem, Waiting
 
 GENEVE = 58
@@ -107,6 +109,9 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """Whether `device` is down; the other end of a veth then has no carrier."""
     impairment: PortImpairment | None = None
     """What happens to its packets besides being carried."""
+    staged: bool = False
+    """Whether it is made ahead, for a pod that is to come: `inner` waits in the node's own namespace, down and without
+    addresses."""
 
     @property
     def paired(self) -> bool:
@@ -217,19 +222,22 @@ def plan_port(
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
     if problem is not None:
         return problem
-    if kind is PortType.POD and sandbox is None:
+    staged = kind is PortType.POD and sandbox is None
+    if staged and not is_free(attachment.metadata):
         return NO_SANDBOX
     paired = kind in PAIRED
-    impairment = port_impairment(shapings, host.capabilities) if paired else None
+    impairment = port_impairment(shapings, host.capabilities) if paired and not staged else None
     device = generated if paired else port.device if kind is PortType.EXISTING else port.name or generated
     runs = commands(spec, device=device, ips=status.ips, mac=status.mac)
     if impairment is not None and impairment.userspace:
         device, _ = names.relay(status.mac)
     # The two generated names differ: both ends may be in the node's own namespace.
-    inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
+    inner = (port.name or names.inner(status.mac)) if kind is PortType.VETH else device
     netns = port.netns
     if kind is PortType.POD and sandbox is not None:
         inner, netns = sandbox.device, sandbox.netns
+    if staged:
+        inner = names.inner(status.mac)
     return PortPlan(
         uid=attachment.metadata.uid,
         namespace=attachment.metadata.namespace,
@@ -241,7 +249,7 @@ def plan_port(
         creates_netns=port.create_netns,
         netns_root=granted.netns_root,
         netns_identity=sandbox.identity if kind is PortType.POD and sandbox is not None else "",
-        own_netns=granted.own_netns,
+        own_netns="" if staged else granted.own_netns,
         takes_used=granted.takes_used,
         mac=status.mac,
         mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu(fabric)),
@@ -253,6 +261,7 @@ def plan_port(
         runs=runs,
         impairment=impairment,
         link_down=spec.link_down,
+        staged=staged,
     )
 
 

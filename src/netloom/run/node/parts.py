@@ -259,7 +259,7 @@ def resolve_tunnels(on: NodeServices) -> Part:
 def add_pods(on: NodeServices) -> Part:
     """Serve the CNI plugin of this node, and forget the pods that ended without it."""
     pods, attachments = on.pods, on.attachments
-    attachments.on_change(lambda change: pods.wake((change.key,)))
+    attachments.on_change(pods.attachment_changed)
     on.watches.on_network.connect(pods.wake)
     on.watches.on_shapings_synced.connect(lambda _: pods.wake_all())
     on.switch.on_interfaces.connect(lambda names: pods.wake(Key(*name) for name in names))
