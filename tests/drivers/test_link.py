@@ -494,3 +494,50 @@ def test_a_neighbour_that_is_known_only_by_what_it_sent_is_probed(work: str) -> 
             links.close()
 
     assert on_node(known()) == {"10.7.0.2": ("10.7.0.2", "up0", mac)}
+
+
+def test_a_pair_that_was_made_ahead_is_silent_until_its_inner_end_is_moved(work: str) -> None:
+    pod = replace(PLAN, type=PortType.POD)
+    staged = replace(pod, inner="ni020000000009", netns="", staged=True)
+
+    async def main() -> tuple[int, int, list[str]]:
+        links = Links(owner="x")
+        made = (await links.pair(staged, ())).index
+        assert await links.same_pair(staged, PLAN.addresses) is not None
+        assert "state DOWN" in shown(NODE, "link", "show", staged.inner)
+        assert "inet" not in shown(NODE, "addr", "show", staged.inner)
+        assert await links.faults(staged, PLAN.addresses) == []
+        moved = await links.same_pair(pod, PLAN.addresses)
+        faults = await links.faults(pod, PLAN.addresses)
+        before = links.counters.writes
+        assert await links.same_pair(pod, PLAN.addresses) is not None
+        assert links.counters.writes == before
+        links.close()
+        return made, 0 if moved is None else moved.index, faults
+
+    made, moved, faults = on_node(main())
+    assert made == moved
+    assert faults == []
+    assert staged.inner not in shown(NODE, "link")
+    inside = shown(work, "addr", "show", "eth0")
+    assert "link/ether 02:00:00:00:00:09" in inside
+    assert "inet 10.0.0.9/24" in inside
+    assert "inet6 fd00::9/64 scope global nodad" in inside
+    assert "default via 10.0.0.1 dev eth0" in shown(work, "route")
+    assert "tx-checksumming: off" in run(*within(work, "ethtool", "-k", "eth0"))
+
+
+def test_a_pair_that_was_made_ahead_does_not_replace_the_device_of_another(work: str) -> None:
+    pod = replace(PLAN, type=PortType.POD)
+
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(replace(pod, inner="ni020000000009", netns="", staged=True), ())
+        assert await links.same_pair(pod, ()) is None
+        with pytest.raises(ProblemError, match="device eth0 exists"):
+            await links.pair(pod, ())
+        links.close()
+
+    run(*within(work, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"))
+    on_node(main())
+    assert "other" in shown(work, "link")
