@@ -23,6 +23,7 @@ def main() -> None:
         "evpn": _evpn,
         "sandbox": _sandbox,
         "kube": _kube,
+        "cni": _cni,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -90,6 +91,12 @@ def _kube() -> bool:
     from bench import kube
 
     return show("the network of a cluster", "reading", kube.rows())
+
+
+def _cni() -> bool:
+    from bench import cni
+
+    return show("pods by CNI", "bridge", cni.rows())
 
 
 def _bgp() -> bool:

@@ -1,6 +1,6 @@
 """How many ports a pool keeps, and what its ports are called."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ def test_a_pool_stays_within_its_bounds_and_shrinks_seldom(steps: list[tuple[flo
         if target < before:
             shrunk.append(now)
         before = target
-    assert all(later - earlier >= HOLD for earlier, later in zip(shrunk, shrunk[1:], strict=False))
+    assert all(later - earlier >= HOLD for earlier, later in pairwise(shrunk))
 
 
 def test_names_of_ports_are_free_valid_and_always_the_same() -> None:

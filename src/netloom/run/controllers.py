@@ -404,7 +404,7 @@ class _Wiring:
             settings,
             pools=self.pools.cache,
             attachments=self.attachments.cache,
-            profiles=self.shared(SECURITY_PROFILE),
+            all_profiles=self.shared(SECURITY_PROFILE),
             random=self.random,
             fence=self.fence,
             clock=self.clock,

@@ -63,7 +63,7 @@ def assemble(
     *,
     pools: Cache[PortPool],
     attachments: Cache[Attachment],
-    profiles: Informer[SecurityProfile],
+    all_profiles: Informer[SecurityProfile],
     random: Random,
     fence: Callable[[], bool],
     clock: Clock,
@@ -72,7 +72,7 @@ def assemble(
 ) -> Parts:
     """Return the controller of the cluster whose API is `cluster`; `store` is where Netloom's own objects are.
 
-    `pools`, `attachments` and `profiles` are those of all namespaces.
+    `pools`, `attachments` and `all_profiles` are those of all namespaces.
 
     Without a `recorder` for that API it gets one of its own.
     """
@@ -83,18 +83,18 @@ def assemble(
     informers = ClusterInformers(cluster, random=random)
     made = made_informers(store, settings, random=random)
     of_cluster = Client(cluster, fence=fence, registry=KUBERNETES_KINDS)
-    named_profiles = profile_informer(store, settings, random=random)
+    profiles = profile_informer(store, settings, random=random)
     pooled = PooledPorts(client, namespace=settings.namespace, pools=pools, attachments=attachments)
-    profiles.on_change(pooled.profile_changed)
+    all_profiles.on_change(pooled.profile_changed)
     reconciler = KubeReconciler(
         client,
         settings=settings,
         cluster=informers,
         made={kind: one.cache for kind, one in made.items()},
         pooled=pooled,
-        profiles=named_profiles.cache,
+        profiles=profiles.cache,
         condition=NetworkCondition(of_cluster, clock=clock),
         service_addresses=ServiceAddressWriter(of_cluster, informers.services.cache, settings),
         recorder=recorder,
     )
-    return Parts(reconciler, informers, made, named_profiles, connections)
+    return Parts(reconciler, informers, made, profiles, connections)

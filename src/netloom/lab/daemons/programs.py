@@ -222,8 +222,8 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     argv += [*GRANTS, "--sandbox-state", str(layout.sandbox_state(node))]
     after: tuple[tuple[str, ...], ...] = ()
+    argv += network.agent_flags(Places(layout), node)
     if layout.state.kube:
-        argv += network.agent_flags(Places(layout), node)
         after = network.install_commands(Places(layout), node, NETLOOM)
     return Program(
         name=f"agent-{node}", argv=tuple(argv), place=node, needs=(*needs, *_api(layout)), after=after, ours=True

@@ -35,10 +35,11 @@ def install(places: Places, node: str) -> None:
 
 
 def agent_flags(places: Places, node: str) -> list[str]:
-    """Return what a node's agent is told about pods."""
+    """Return what a node's agent is told about pods; without a cluster, others may call the plugin."""
     if places.layout.state.cni != "netloom":
         return []
-    return ["--cni", places.cni_socket(node), "--kube-namespace", POD_NAMESPACE]
+    flags = ["--cni", places.cni_socket(node)]
+    return [*flags, "--kube-namespace", POD_NAMESPACE] if places.layout.state.kube else flags
 
 
 def needs(places: Places, node: str) -> tuple[str, ...]:
