@@ -41,7 +41,7 @@ demo: setup lab-setup  ## run a demo: networks of a small company on three virtu
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old clientgo gobgp cnitool  ## run all tests against the real programs, and check their coverage
+test: test-setup kube kubectl-old clientgo gobgp cnitool helm  ## run all tests against the real programs, and check their coverage
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: coverage is not checked with ARGS',tools/coverage-gate)
@@ -123,6 +123,18 @@ gobgp: setup  ## build GoBGP for the tests, once, into the cache
 .PHONY: cnitool
 cnitool: setup  ## build cnitool for the tests, once, into the cache
 	@tools/cnitool/build >/dev/null
+
+.PHONY: helm
+helm: setup  ## build Helm for the tests, once, into the cache
+	@tools/helm/build >/dev/null
+
+.PHONY: manifests
+manifests: helm  ## write deploy/chart/base: what `netloom crds` prints, and the chart's output for kustomize
+	@tools/manifests
+
+.PHONY: test-chart
+test-chart: test-setup kube helm  ## install the chart on a real cluster, from an image built here
+	@$(PYTEST) -m chart -n0 tests/chart $(ARGS)
 
 .PHONY: docs
 docs: setup  ## check the documentation: links, commands, examples

@@ -1,8 +1,15 @@
+import base64
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
+from netloom.errors import Invalid
 from netloom.run.access import certificates
 from netloom.run.access.certificates import Pair
 
@@ -99,3 +106,42 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
         file.write(pair.certificate + pair.key)
         file.flush()
         context.load_cert_chain(file.name)
+
+
+def test_a_request_gives_a_certificate_of_its_key_for_the_name_that_is_proved(ca: Pair) -> None:
+    key = certificates.new_key()
+    made = certificates.sign_request(ca, certificates.make_request(key, name="n1"), name="n1", now=NOW)
+    assert certificates.is_valid(made, key=key, ca=ca.certificate, now=NOW, margin=MARGIN)
+    assert certificates.common_name(made) == "n1"
+    with pytest.raises(Invalid, match="the common name is n2, and must be n1"):
+        certificates.sign_request(ca, certificates.make_request(key, name="n2"), name="n1", now=NOW)
+
+
+@pytest.mark.parametrize(
+    "request_", [b"", b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"]
+)
+def test_what_is_no_request_is_refused(ca: Pair, request_: bytes) -> None:
+    with pytest.raises(Invalid, match="not a readable"):
+        certificates.sign_request(ca, request_, name="n1", now=NOW)
+
+
+def test_a_request_that_somebody_changed_is_refused(ca: Pair) -> None:
+    request = x509.load_pem_x509_csr(certificates.make_request(certificates.new_key(), name="n1"))
+    encoded = bytearray(request.public_bytes(Encoding.DER))
+    encoded[-1] ^= 1  # Of the signature.
+    lines = (
+        "-----BEGIN CERTIFICATE REQUEST-----",
+        base64.b64encode(encoded).decode(),
+        "-----END CERTIFICATE REQUEST-----",
+    )
+    text = "\n".join(lines)
+    with pytest.raises(Invalid, match="signature of the request is wrong"):
+        certificates.sign_request(ca, text.encode(), name="n1", now=NOW)
+
+
+def test_a_request_with_another_kind_of_key_is_refused(ca: Pair) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "n1")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    with pytest.raises(Invalid, match="not ECDSA P-256"):
+        certificates.sign_request(ca, request.public_bytes(Encoding.PEM), name="n1", now=NOW)

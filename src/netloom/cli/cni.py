@@ -8,18 +8,7 @@ import click
 
 PACE = 0.5
 """Seconds between two questions whether the agent is ready."""
-
-
-@click.group()
-def cni() -> None:
-    """Install the CNI plugin, or print its configuration.
-
-    The agent serves it at the socket of its setting cni.
-    """
-
-
-@cni.command()
-@click.option(
+PROGRAMS = click.option(
     "--bin",
     "programs",
     type=click.Path(path_type=Path),
@@ -28,7 +17,7 @@ def cni() -> None:
     metavar="DIR",
     help="Folder of the runtime's CNI plugins.",
 )
-@click.option(
+CONFIGURATIONS = click.option(
     "--conf",
     "configurations",
     type=click.Path(path_type=Path),
@@ -37,6 +26,19 @@ def cni() -> None:
     metavar="DIR",
     help="Folder of the runtime's CNI configurations.",
 )
+
+
+@click.group()
+def cni() -> None:
+    """Install or remove the CNI plugin, or print its configuration.
+
+    The agent serves it at the socket of its setting cni.
+    """
+
+
+@cni.command()
+@PROGRAMS
+@CONFIGURATIONS
 @click.option("--socket", "agent", default="", metavar="PATH", help="Socket of the agent: its setting cni.")
 @click.option("--python", default="", metavar="PATH", help="Python on the node.  [default: /usr/bin/python3]")
 @click.option(
@@ -57,6 +59,20 @@ def install(programs: Path, configurations: Path, agent: str, python: str, timeo
             raise click.ClickException(f"the configuration is not written: {why}")
         time.sleep(PACE)
     click.echo(installing.put_configuration(configurations))
+
+
+@cni.command()
+@PROGRAMS
+@CONFIGURATIONS
+def uninstall(programs: Path, configurations: Path) -> None:
+    """Remove the plugin and its configuration.
+
+    Interfaces of running pods stay.
+    """
+    from netloom.front.cni.install import remove  # only when asked
+
+    for path in remove(programs, configurations):
+        click.echo(f"{path} removed")
 
 
 @cni.command("print-conf")

@@ -26,22 +26,27 @@ WITH_KUBE = click.option(
 @click.option("--nodes", default="", metavar="A,B", help="Also create a user for the agent of each of these nodes.")
 @AGGREGATE_EDIT
 @WITH_KUBE
-def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool, with_kube: bool) -> None:
+@click.option(
+    "--with-ovn", is_flag=True, help="Also print what OVN's databases need to run in the cluster with certificates."
+)
+def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool, with_kube: bool, with_ovn: bool) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
     from netloom.model import codec  # builds every schema: only when asked
     from netloom.model.schemas import crds as definitions
 
     found = definitions.crds()
-    if with_roles or nodes or aggregate_edit or with_kube:
+    if with_roles or nodes or aggregate_edit or with_kube or with_ovn:
         from netloom.run.cluster import (
             manifests,
             node_policies,  # as above
+            ovn_identities,
         )
 
         named = tuple(part.strip() for part in nodes.split(",") if part.strip())
-        roles = manifests.common(named, aggregate_edit=aggregate_edit)
+        roles = manifests.common(named, aggregate_edit=aggregate_edit, privileged=with_ovn)
         found = [*found, *roles, *node_policies.objects(), *node_policies.events()]
         found += manifests.pod_network() if with_kube else []
+        found += ovn_identities.objects() if with_ovn else []
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("netloom.cli.lab", "Run a network of many hosts on this machine, with real Open vSwitch and OVN."),
     "bench": ("netloom.cli.bench.command", "Create and delete attachments under load, and measure the latency."),
     "cni": ("netloom.cli.cni", "Install the CNI plugin of this node's agent, or print its configuration."),
+    "ovn": ("netloom.cli.ovn", "Keep the certificates of OVN's connections in a Kubernetes cluster."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
     "credential": ("netloom.cli.credential", "Create, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the effective configuration of a process."),

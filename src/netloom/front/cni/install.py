@@ -50,6 +50,14 @@ def put_configuration(folder: Path) -> Path:
     return _put(folder / CONFIGURATION, json.dumps(configuration(), indent=2) + "\n", 0o644)
 
 
+def remove(programs: Path, configurations: Path) -> list[Path]:
+    """Remove the plugin and its configuration, that first: no runtime may call a program that is gone."""
+    there = [path for path in (configurations / CONFIGURATION, programs / PLUGIN) if path.exists()]
+    for path in there:
+        path.unlink(missing_ok=True)
+    return there
+
+
 def not_ready(agent: str) -> str:
     """Ask an agent whether it can add pods; return why not, or "": it can."""
     asked = msgspec.json.encode({"cniVersion": LATEST, "name": "netloom"})

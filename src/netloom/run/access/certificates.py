@@ -11,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
+
+from netloom.errors import Invalid
 
 CA_DAYS = 3650
 LEAF_DAYS = 365
@@ -80,6 +82,29 @@ def make_peer(ca: Pair, key: bytes, *, name: str, hosts: Iterable[str], now: dat
 def make_client(ca: Pair, key: bytes, *, name: str, groups: Sequence[str], now: datetime) -> bytes:
     """Return a client certificate: `name` is its common name, `groups` its organizations."""
     return _leaf(ca, key, _subject(name, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], names=[], now=now)
+
+
+def make_request(key: bytes, *, name: str) -> bytes:
+    """Return a request (PKCS #10, PEM) for a certificate of `key` with a common name."""
+    request = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
+    return request.sign(_private(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def sign_request(ca: Pair, request: bytes, *, name: str, now: datetime) -> bytes:
+    """Return a client certificate for the key in a request; `Invalid` unless the request is proved and for `name`."""
+    try:
+        found = x509.load_pem_x509_csr(request)
+        proved, public = found.is_signature_valid, found.public_key()
+        names = [str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise Invalid(f"the request is not a readable PKCS #10 request: {error}") from None
+    if not proved:
+        raise Invalid("the signature of the request is wrong")
+    if names != [name]:
+        raise Invalid(f"the common name is {', '.join(names) or 'missing'}, and must be {name}")
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
+        raise Invalid("the key is not ECDSA P-256")
+    return _issue(ca, public, _subject(name), [ExtendedKeyUsageOID.CLIENT_AUTH], names=[], now=now)
 
 
 def is_valid(
@@ -153,7 +178,19 @@ def _leaf(
     names: Sequence[str],
     now: datetime,
 ) -> bytes:
-    authority, signer, public = _certificate(ca.certificate), _private(ca.key), _private(key).public_key()
+    return _issue(ca, _private(key).public_key(), subject, usages, names=names, now=now)
+
+
+def _issue(
+    ca: Pair,
+    public: ec.EllipticCurvePublicKey,
+    subject: x509.Name,
+    usages: Sequence[x509.ObjectIdentifier],
+    *,
+    names: Sequence[str],
+    now: datetime,
+) -> bytes:
+    authority, signer = _certificate(ca.certificate), _private(ca.key)
     builder = _builder(subject, public, now=now, days=LEAF_DAYS).issuer_name(authority.subject)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)

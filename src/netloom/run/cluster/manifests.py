@@ -3,6 +3,7 @@
    netloom crds --with-roles            CRDs, and `common`: namespace, accounts, roles, policies for agents
    netloom apiserver --print-manifests  `common`, and `aggregated`: the address of our API server and its permissions
    --with-kube                          `pod_network` as well: for a controller with the setting kube
+   --with-ovn                           `ovn_identities.objects` as well: for OVN's databases in the cluster
 
 Roles are the cluster's own. `netloom:view` is aggregated to the cluster's view, edit and admin: a user who may read
 Pods in a namespace may read Networks there. `netloom:edit` and `netloom:admin` are aggregated to edit and admin only
@@ -89,24 +90,28 @@ def service_names() -> tuple[str, ...]:
     return (f"{service}.svc", f"{service}.svc.cluster.local", service)
 
 
-def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[Document]:
+def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False, privileged: bool = False) -> list[Document]:
     """Return what both ways need: the namespace, accounts, and roles; each of `nodes` is a user of its own.
 
     `aggregate_edit`: users with the cluster's edit or admin in a namespace have netloom:edit or netloom:admin there.
+    `privileged`: pods in the namespace may use the host's network and folders, where the cluster restricts that.
     """
+    namespace = manifest("v1", "Namespace", NAMESPACE)
+    if privileged:
+        namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "privileged"
     return [
-        manifest("v1", "Namespace", NAMESPACE),
-        _account(CONTROLLER),
-        _account(AGENT),
+        namespace,
+        account(CONTROLLER),
+        account(AGENT),
         *_people(aggregate_edit=aggregate_edit),
-        _role("netloom:controller", [_rule(["*"], ["*"]), _events("get", "create", "update", "patch")]),
-        _binding("netloom:controller", "netloom:controller", [_account_subject(CONTROLLER)]),
+        role("netloom:controller", [_rule(["*"], ["*"]), _events("get", "create", "update", "patch")]),
+        binding("netloom:controller", "netloom:controller", [account_subject(CONTROLLER)]),
         *_leases(),
-        _role("netloom:node", _node_rules()),
-        _binding("netloom:node", "netloom:node", [_account_subject(AGENT), _subject("Group", NODES)]),
+        role("netloom:node", _node_rules()),
+        binding("netloom:node", "netloom:node", [account_subject(AGENT), _subject("Group", NODES)]),
         # One account for all agents: its token says which Node is its own, which RBAC cannot evaluate.
-        _role("netloom:agent", [_own_node()]),
-        _binding("netloom:agent", "netloom:agent", [_account_subject(AGENT)]),
+        role("netloom:agent", [_own_node()]),
+        binding("netloom:agent", "netloom:agent", [account_subject(AGENT)]),
         *(document for node in nodes for document in _node_role(node)),
     ]
 
@@ -123,21 +128,21 @@ def pod_network() -> list[Document]:
     rules.append({"apiGroups": [""], "resources": ["services/status"], "verbs": ["update", "patch"]})
     return [
         manifest("v1", "Namespace", POD_NAMESPACE),
-        _role(name, rules),
-        _binding(name, name, [_account_subject(CONTROLLER)]),
+        role(name, rules),
+        binding(name, name, [account_subject(CONTROLLER)]),
     ]
 
 
 def aggregated(server: ServerPlacement) -> list[Document]:
     """Return what makes our API server part of the cluster's API."""
-    subject = [_account_subject(APISERVER)]
+    subject = [account_subject(APISERVER)]
     namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}
     return [
-        _account(APISERVER),
-        _binding(f"{APISERVER}:auth-delegator", "system:auth-delegator", subject),
-        _role("netloom:apiserver", [namespaces]),
-        _binding("netloom:apiserver", "netloom:apiserver", subject),
-        _binding(
+        account(APISERVER),
+        binding(f"{APISERVER}:auth-delegator", "system:auth-delegator", subject),
+        role("netloom:apiserver", [namespaces]),
+        binding("netloom:apiserver", "netloom:apiserver", subject),
+        binding(
             f"{APISERVER}-authentication-reader",
             "extension-apiserver-authentication-reader",
             subject,
@@ -250,9 +255,9 @@ def _people(*, aggregate_edit: bool) -> list[Document]:
     written = _rule(sorted(kind.plural for kind in people), [*READS, *WRITES])
     statuses = sorted(f"{kind.plural}/status" for kind in people if kind.has_status)
     return [
-        _role("netloom:view", [_rule(sorted(kind.plural for kind in own), READS)], into="view"),
-        _role("netloom:edit", [written], into="edit" if aggregate_edit else ""),
-        _role(
+        role("netloom:view", [_rule(sorted(kind.plural for kind in own), READS)], into="view"),
+        role("netloom:edit", [written], into="edit" if aggregate_edit else ""),
+        role(
             "netloom:admin",
             [written, _rule(statuses, ["get", "update", "patch"])],
             into="admin" if aggregate_edit else "",
@@ -265,7 +270,7 @@ def _leases() -> list[Document]:
     name = "netloom:controller"
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
     role = manifest(f"{RBAC}/v1", "Role", name, NAMESPACE) | {"rules": [rule]}
-    return [role, _binding(name, name, [_account_subject(CONTROLLER)], namespace=NAMESPACE)]
+    return [role, binding(name, name, [account_subject(CONTROLLER)], namespace=NAMESPACE)]
 
 
 def _node_rules() -> list[Document]:
@@ -288,7 +293,7 @@ def _own_node(*names: str) -> Document:
 
 def _node_role(node: str) -> list[Document]:
     name = f"{NODE_PREFIX}{node}"
-    return [_role(name, [_own_node(node)]), _binding(name, name, [_subject("User", name)])]
+    return [role(name, [_own_node(node)]), binding(name, name, [_subject("User", name)])]
 
 
 def _events(*verbs: str) -> Document:
@@ -299,7 +304,8 @@ def _rule(resources: Iterable[str], verbs: Iterable[str]) -> Document:
     return {"apiGroups": [GROUP], "resources": list(resources), "verbs": list(verbs)}
 
 
-def _role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
+def role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
+    """Return a ClusterRole; `into`: the role of the cluster that it becomes a part of, with those above it."""
     made = manifest(f"{RBAC}/v1", "ClusterRole", name)
     # Each of the cluster's roles includes the one before it: edit includes view.
     wider = ("view", "edit", "admin")
@@ -308,18 +314,20 @@ def _role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
     return made | {"rules": list(rules)}
 
 
-def _binding(name: str, role: str, subjects: Sequence[Document], *, namespace: str = "") -> Document:
+def binding(name: str, role: str, subjects: Sequence[Document], *, namespace: str = "") -> Document:
     """Return the binding of a ClusterRole, or of a Role in its namespace."""
     kind = "Role" if namespace else "ClusterRole"
     made = manifest(f"{RBAC}/v1", f"{kind}Binding", name, namespace)
     return made | {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": role}, "subjects": list(subjects)}
 
 
-def _account(name: str) -> Document:
+def account(name: str) -> Document:
+    """Return a service account of ours."""
     return manifest("v1", "ServiceAccount", name, NAMESPACE)
 
 
-def _account_subject(name: str) -> Document:
+def account_subject(name: str) -> Document:
+    """Return a service account of ours, as the subject of a binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
 

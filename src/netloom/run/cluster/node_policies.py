@@ -1,6 +1,7 @@
 """ValidatingAdmissionPolicies that limit agents to their own objects where a Kubernetes cluster stores these.
 
     netloom crds --with-roles            `objects` and `events`
+    netloom crds --with-ovn              `requests`
    netloom apiserver --print-manifests  `events`: our API server limits agents to their objects itself
 
 The rules are those of front/api/admission/node_writes.py, in CEL; change both together. A policy sees one object, and
@@ -171,6 +172,13 @@ def events() -> list[Document]:
     }
     rule = _rule(EVENT.group, ["*"], [EVENT.plural])
     return list(_policy(f"node-events.{GROUP}", [rule], {**_VARIABLES, **subjects}, rules))
+
+
+def requests(signer: str) -> list[Document]:
+    """Return the policy that limits agents to requests for certificates of one signer."""
+    rules = {f"may ask for certificates of {signer} only": f"object.spec.signerName == '{signer}'"}
+    matched = _rule("certificates.k8s.io", ["CREATE"], ["certificatesigningrequests"])
+    return list(_policy(f"node-requests.{GROUP}", [matched], _VARIABLES, rules))
 
 
 def _addresses() -> list[Document]:
