@@ -32,7 +32,7 @@ def test_the_base_is_what_the_chart_and_the_program_print(tmp_path: Path) -> Non
 
 
 def test_helm_and_kustomize_install_the_same_objects(rendered: list[Document]) -> None:
-    argv = [kube_support.kube_program("kubectl"), "kustomize", BASE]
+    argv = [str(kube_support.kube_program("kubectl")), "kustomize", str(BASE)]
     printed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     by_kustomize = {identity(one): one for one in codec.documents(printed) if one}
     by_helm = {identity(one): one for one in rendered}

@@ -30,12 +30,12 @@ def joined(kube: Kube, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactor
         one for one in codec.documents(netloom("crds", "--with-ovn").out) if one["kind"] != "CustomResourceDefinition"
     ]
     made.tell("---\n".join(codec.encode_yaml(one) for one in documents))
-    argv = [*NETLOOM, "--kubeconfig", kube.account(NAMESPACE, "netloom-ovn")]
+    argv: list[str | Path] = [*NETLOOM, "--kubeconfig", kube.account(NAMESPACE, "netloom-ovn")]
     argv += ["ovn", "authority", "--folder", made.folder / "central", "--address", "192.0.2.5"]
     program = Program(argv, log=made.folder / "authority.log", env=environment())
     try:
         wait_until(lambda: (made.folder / "central/server.crt").exists(), what="the servers' certificate", timeout=60)
-        wait_until(lambda: _published(made), what="the CAs", timeout=30)
+        _published(made)
         yield made
     finally:
         program.stop()
@@ -102,18 +102,32 @@ def test_the_credentials_of_both_reach_nothing_else(joined: Joined) -> None:
     assert not may(authority, "create", "serviceaccounts", "--subresource=token")
 
 
-def _published(joined: Joined) -> tuple[bytes, bytes] | None:
-    shown = joined.admin("-n", NAMESPACE, "get", "configmap", "netloom-ovn-ca", "-o", "json").out
-    data = json.loads(shown).get("data")
-    if not data:
-        return None
+def _published(joined: Joined) -> tuple[bytes, bytes]:
+    """Return the certificates of the CAs, once they are there."""
+
+    def found() -> dict[str, str] | None:
+        shown = joined.admin("-n", NAMESPACE, "get", "configmap", "netloom-ovn-ca", "-o", "json").out
+        data: dict[str, str] | None = json.loads(shown).get("data")
+        return data
+
+    data = wait_until(found, what="the CAs", timeout=30)
     (joined.folder / "nodes.crt").write_text(data["nodes.crt"])
     return data["central.crt"].encode(), data["nodes.crt"].encode()
 
 
 def _identity(joined: Joined, node: str, *, credential: Path) -> Path:
     folder = joined.folder / node
-    argv = [*NETLOOM, "--kubeconfig", credential, "ovn", "identity", "--folder", folder, "--node", node]
+    argv: list[str | Path] = [
+        *NETLOOM,
+        "--kubeconfig",
+        credential,
+        "ovn",
+        "identity",
+        "--folder",
+        folder,
+        "--node",
+        node,
+    ]
     program = Program([*argv, "--ca", joined.folder / "nodes.crt"], log=joined.folder / "node.log", env=environment())
     try:
         wait_until(lambda: (folder / "node.crt").exists(), what="the certificate", timeout=60)

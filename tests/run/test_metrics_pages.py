@@ -256,6 +256,19 @@ def _grouped(expression: str) -> set[str]:
     return {word.strip() for words in re.findall(r"by \(([^)]*)\)", expression) for word in words.split(",")}
 
 
+def test_each_alert_is_about_metrics_that_there_are() -> None:
+    page = described()
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        for name in re.findall(r"netloom_\w+", rule["expr"]):
+            assert name in page, f"{rule['alert']}: {name}"
+        labels = set().union(*(page[name].labels for name in re.findall(r"netloom_\w+", rule["expr"])))
+        named = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+        assert named <= labels | {"job", "instance"}
+
+
 def test_the_configuration_of_prometheus_names_every_process() -> None:
     text = (ROOT / "deploy" / "prometheus" / "netloom.yaml").read_text()
     jobs = {job["job_name"]: job for job in yaml.safe_load(text)["scrape_configs"]}
