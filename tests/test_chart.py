@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from netloom.errors import Invalid
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.run import config
@@ -56,11 +57,14 @@ def test_every_account_that_a_workload_names_is_there_and_every_volume_too(rende
 def test_the_settings_are_settings_of_the_processes(tmp_path: Path) -> None:
     values = {"podCIDRs": "{10.0.0.0/16,fd00::/48}", "serviceCIDRs": "{10.1.0.0/16,fd01::/112}",
               "central.address": "fd00:1::5", "controller.settings.kubeMtu": "1400"}  # fmt: skip
-    maps = {one["metadata"]["name"]: one.get("data", {}) for one in chart.rendered(tmp_path, **values)}
+    found = [one for one in chart.rendered(tmp_path, **values) if one["kind"] == "ConfigMap"]
+    maps = {one["metadata"]["name"]: one.get("data", {}) for one in found}
     controller = loaded(ControllerSettings, tmp_path, maps["netloom-controller"])
     assert (controller.ovn_nb, controller.kube_mtu) == (("ssl:[fd00:1::5]:6641",), 1400)
-    with pytest.raises(Exception, match=r"no such file: /etc/netloom/ovn/tls\.key"):
-        options_of(controller)  # Only the files are missing here.
+    with pytest.raises(Invalid) as refused:
+        options_of(controller)
+    # Only the files are missing here.
+    assert {cause.field for cause in refused.value.causes} == {"ovnKey", "ovnCert", "ovnCa"}
     agent = loaded(AgentSettings, tmp_path, maps["netloom-agent"])
     node_settings.check(agent)
     assert agent.internal_routes == tuple(
