@@ -46,7 +46,7 @@ USED: tuple[tuple[str, str, str], ...] = (
     ("model/topology/containers.py", "hide_all", "a field of a format"),
     (
         "cli/*",
-        "completion credential destroy doctor flap list_faults print_conf",
+        "completion credential destroy doctor flap list_faults load_image print_conf uninstall",
         "click commands: main.py imports them by their name, or their group has them",
     ),
     ("cli/main.py", "list_commands get_command format_commands", "click calls them"),
@@ -56,7 +56,6 @@ USED: tuple[tuple[str, str, str], ...] = (
     ("front/api/http/server.py", "num_tickets max_size", "used by ssl and asyncio"),
     ("lab/kube/images.py", "linkname", "an attribute of tarfile's"),
     ("drivers/remote/ssh.py", "exit_status_received", "a callback of asyncssh"),
-    ("load/crowd.py", "max_size", "used by asyncio"),
     ("store/http/http2.py", "GOAWAY CONTINUATION", "name the numbers that _frame matches"),
     ("store/http/http1.py", "eof_received", "a callback of asyncio"),
     ("store/http/http1.py", "on_header on_headers_complete on_body", "callbacks of httptools"),

@@ -211,7 +211,7 @@ class Cluster:
         self.events.clear()
         for one in self.specs:
             self.table.put(one, self.read(one))
-        self.seen = {one: self.read(one) for one in self.specs}
+        self.seen = {one: found for one in self.specs if (found := self.read(one)) is not None}
         self.due = set(self.specs)
 
     def read(self, one: Holder) -> Service | None:

@@ -398,7 +398,7 @@ def test_hints_by_which_an_endpoint_would_be_used_nowhere_are_ignored() -> None:
 
 
 def test_hints_are_about_ready_endpoints() -> None:
-    going = {"ready": False, "serving": True, "terminating": True}
+    going: dict[str, Any] = {"ready": False, "serving": True, "terminating": True}
     given = [hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b"), endpoint("10.1.0.3", **going)]
     assert near(*given)[0]["n3"] == {"2"}
     assert near(hinted("10.1.0.1", "a", **going), hinted("10.1.0.2", "b", **going)) == ({"": {"1", "2"}}, [])
