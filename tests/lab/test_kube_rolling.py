@@ -35,7 +35,7 @@ while True:
             answer = b""
             while part := to.recv(4096):
                 answer += part
-        print("answered" if answer.startswith(b"HTTP/1.0 200") else "nonsense", flush=True)
+        print("answered" if b" 200 " in answer.partition(b"\\n")[0] else "nonsense", flush=True)
     except OSError as error:
         print("failed", error, flush=True)
     time.sleep(0.1)
