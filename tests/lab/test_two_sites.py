@@ -159,7 +159,7 @@ def test_a_machine_that_moves_is_away_for_a_fifth_of_a_second(two: list[Lab], tm
                 netloom("wait", "networkattachment/mover", kubeconfig=one.kubeconfig)
                 pings.go_on()
                 away.append(len(pings.lost(since).get("mover", ())) * float(INTERVAL))
-        # Two of four at least: other processes share this machine.
-        assert sorted(away)[1] <= MOST_LOST, away
+        # Three of four at least: other processes share this machine.
+        assert sorted(away)[2] <= MOST_LOST, away
     finally:
         netloom("delete", "networkattachment", "mover", kubeconfig=one.kubeconfig)
