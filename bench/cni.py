@@ -64,7 +64,7 @@ class Call(NamedTuple):
             "CNI_NETNS": self.netns,
             "CNI_IFNAME": "eth0",
             "CNI_PATH": str(Path(self.program).parent),
-            "CNI_ARGS": f"K8S_POD_NAMESPACE=bench;K8S_POD_NAME={self.pod};K8S_POD_UID={self.pod}",
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={self.pod};K8S_POD_UID={self.pod}",
         }
         began = time.perf_counter()
         ended = subprocess.run(
