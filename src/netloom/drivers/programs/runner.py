@@ -240,10 +240,13 @@ def freeze(deadline: float) -> dict[int, int]:
 
 
 def _stop_group(pid: int) -> None:
-    """Stop the process group of a stopped process, which is still in the group, so that its number cannot be reused."""
+    """Stop the process group of a stopped process, which is still in the group, so that its number cannot be reused.
+
+    A group that begins outside of our namespace of processes has no number here, and 1 would mean all processes.
+    """
     with contextlib.suppress(OSError):
         group = os.getpgid(pid)
-        if group != os.getpgrp():
+        if group > 1 and group != os.getpgrp():
             os.killpg(group, signal.SIGSTOP)
 
 
