@@ -22,7 +22,7 @@ from tests.lab.resting import eventually, healthy
 from tests.support.kubectl import Kubectl
 from tests.support.process import Program, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.kube, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.kube, pytest.mark.timeout(1200)]
 
 NAMESPACE = "rolling"
 WORLD = "198.51.100.1"
@@ -173,7 +173,9 @@ def test_no_packet_is_lost_while_every_part_is_restarted(web: Web, tmp_path: Pat
 
 def _restarted(lab: Lab, name: str, number: signal.Signals) -> None:
     before = lab.kill(name, number)
-    wait_until(lambda: lab.pid(name) not in (0, before) and labs.is_ready(lab, name), what=f"{name} to be back")
+    wait_until(
+        lambda: lab.pid(name) not in (0, before) and labs.is_ready(lab, name), what=f"{name} to be back", timeout=300
+    )
 
 
 def _go_on(pings: Pings, asks: Program) -> None:
