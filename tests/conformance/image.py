@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from netloom.lab.kube import images
+from netloom.run.access import certificates
 
 PROGRAMS = {"bin/nc": "nc.openbsd", "bin/curl": "curl", "bin/dig": "dig", "bin/getent": "getent", "bin/ss": "ss"}
 """Programs of the image -> of this machine; they are linked dynamically."""
@@ -26,12 +28,21 @@ def make(agnhost: Path, names: Iterable[str]) -> bytes:
     served = {"Entrypoint": ["/agnhost"], "Cmd": ["pause"], "Env": [images.PATH], "WorkingDir": "/"}
     waiting = {"Cmd": ["/bin/sleep", "infinity"], "Env": [images.PATH]}
     found = {name: served if kind(name) == SHOWN else waiting for name in names if kind(name) in (SHOWN, *PLAIN)}
-    return images.archive(images.layer({"agnhost": agnhost.read_bytes(), **dict(_programs())}), found)
+    contents = {"agnhost": agnhost.read_bytes(), **dict(_programs()), **_certificate()}
+    return images.archive(images.layer(contents), found)
 
 
 def kind(name: str) -> str:
     """Return the last part of the name of an image, without its tag."""
     return name.rpartition("/")[2].partition(":")[0]
+
+
+def _certificate() -> dict[str, bytes]:
+    """Return the certificate of agnhost's servers, which nobody verifies."""
+    now, key = datetime.now(UTC), certificates.new_key()
+    ca = certificates.Pair(certificates.make_ca(key, name="localhost", now=now), key)
+    own = certificates.new_key()
+    return {"localhost.crt": certificates.make_server(ca, own, hosts=["localhost"], now=now), "localhost.key": own}
 
 
 def _programs() -> Iterator[tuple[str, bytes]]:
