@@ -8,6 +8,7 @@ what did not pass and the counts; the exit status is 0 if all passed.
 
 import argparse
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,17 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [name for name in results.selected(_output(e2e, "--list-tests")) if re.search(given.focus, name)]
     if not names:
         parser.error(f"no test matches {given.focus!r}")
-    run = [name for name in names if not results.exclusion(name)]
+    excluded = results.exclusions(names, sctp=_has_sctp())
+    run = [name for name in names if name not in excluded]
     given.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, results.Outcome] = {}
     with ended_by_term(), _lab(given.data, e2e) as lab:
         *beside, alone = results.portions(run, given.workers)
         for portions in (beside, [alone]):
             found |= _run(e2e, lab, portions, given.out.resolve())
-    text = results.summary(names, found)
+    text = results.summary(names, found, excluded)
     (given.out / "summary.txt").write_text(f"{text}\n")
     sys.stdout.write(f"{text}\n")
-    return 0 if results.has_passed(names, found) else 1
+    return 0 if results.has_passed(run, found) else 1
 
 
 @contextmanager
@@ -96,6 +98,14 @@ def _started(e2e: Path, lab: Lab, names: Sequence[str], out: Path) -> "Iterator[
     finally:
         process.kill()
         process.wait()
+
+
+def _has_sctp() -> bool:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP).close()
+    except OSError:
+        return False
+    return True
 
 
 def _output(e2e: Path, option: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 SELECTED = re.compile(r"^\[sig-network\] .*(\[Conformance\]|NetworkPolicy)")
-EXCLUDED: dict[str, str] = {}
-"""The tests that cannot apply to a lab: a part of the name -> why."""
+SCTP = "[Feature:SCTPConnectivity]"
+"""Part of the names of tests whose pods send SCTP."""
 SERIAL = "[Serial]"
 _LISTED = re.compile(r"^ +\S+:\d+: (.+)$", re.MULTILINE)
 _PREFIX = "[It] "
@@ -27,9 +27,9 @@ def selected(listed: str) -> list[str]:
     return [name for name in _LISTED.findall(listed) if SELECTED.match(name)]
 
 
-def exclusion(name: str) -> str:
-    """Return why a test is not run; "" if it is."""
-    return next((why for part, why in EXCLUDED.items() if part in name), "")
+def exclusions(names: Iterable[str], *, sctp: bool) -> dict[str, str]:
+    """Return the tests that cannot apply to a lab, and why; `sctp`: whether the kernel has it."""
+    return {} if sctp else {name: "the kernel has no SCTP" for name in names if SCTP in name}
 
 
 def focus(names: Iterable[str]) -> str:
@@ -55,9 +55,8 @@ def outcomes(report: str, names: Iterable[str]) -> dict[str, Outcome]:
     return found
 
 
-def summary(names: Sequence[str], found: Mapping[str, Outcome]) -> str:
+def summary(names: Sequence[str], found: Mapping[str, Outcome], excluded: Mapping[str, str]) -> str:
     """Return the counts, and all that did not pass by name."""
-    excluded = {name: why for name in names if (why := exclusion(name))}
     lines = [f"excluded  {name}: {why}" for name, why in excluded.items()]
     run = [name for name in names if name not in excluded]
     passed = [name for name in run if name in found and found[name].state == "passed"]
@@ -70,8 +69,8 @@ def summary(names: Sequence[str], found: Mapping[str, Outcome]) -> str:
 
 
 def has_passed(names: Iterable[str], found: Mapping[str, Outcome]) -> bool:
-    """Whether every test that is not excluded passed."""
-    return all(name in found and found[name].state == "passed" for name in names if not exclusion(name))
+    """Whether every test passed."""
+    return all(name in found and found[name].state == "passed" for name in names)
 
 
 def _outcome(case: ET.Element) -> Outcome:

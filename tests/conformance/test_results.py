@@ -23,6 +23,12 @@ def test_tests_of_conformance_and_of_policies_are_run() -> None:
     assert API.startswith("[sig-network] Netpol API")
 
 
+def test_tests_of_sctp_are_excluded_where_the_kernel_has_none() -> None:
+    sctp = f"[sig-network] Netpol {results.SCTP} should deny [Feature:NetworkPolicy]"
+    assert results.exclusions([DNS, sctp], sctp=False) == {sctp: "the kernel has no SCTP"}
+    assert results.exclusions([DNS, sctp], sctp=True) == {}
+
+
 def test_a_focus_matches_the_whole_name_and_no_other() -> None:
     focus = re.compile(results.focus([DNS, DENY]))
     matched = [name for name in (DNS, DENY, SERIAL, API) if focus.search(f"Kubernetes e2e suite {name}")]
@@ -47,7 +53,7 @@ def test_a_report_says_what_passed_and_why_others_did_not() -> None:
         DENY: Outcome("failed", "not reached"),
         SERIAL: Outcome("skipped", "needs a cloud"),
     }
-    *lines, last = results.summary(names, found).splitlines()
+    *lines, last = results.summary(names, found, {}).splitlines()
     assert lines == [
         f"failed    {DENY}: not reached",
         f"skipped   {SERIAL}: needs a cloud",
@@ -55,4 +61,6 @@ def test_a_report_says_what_passed_and_why_others_did_not() -> None:
     ]
     assert last == "1 passed, 3 failed, 0 excluded"
     assert not results.has_passed(names, found)
+    excluded = results.summary([DNS, API], found, {API: "the kernel has none"})
+    assert excluded == f"excluded  {API}: the kernel has none\n1 passed, 0 failed, 1 excluded"
     assert results.has_passed([DNS], found)
