@@ -13,6 +13,7 @@ import pytest
 from netloom.lab import Lab
 from netloom.model.kinds import kubernetes
 from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
+from netloom.model.kinds.policy import SecurityProfile, Tier
 from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY
 from netloom.plan.kube.cluster_policies import plan_cluster_policy
 from netloom.plan.kube.planned import ClusterSettings
@@ -161,8 +162,8 @@ def made(lab: Lab) -> Iterator[World]:
         yield found
 
 
-def _apply(found: World, cluster: Cluster) -> None:
-    """Apply what is planned of policies."""
+def _apply(found: World, cluster: Cluster) -> list[str]:
+    """Apply what is planned of policies; return the profiles of tiers."""
     plans = [plan_hosts(SETTINGS)]
     for one in POLICIES:
         view = kubernetes.decode(msgspec.json.encode(policy(one)), kubernetes.NetworkPolicy)
@@ -174,6 +175,8 @@ def _apply(found: World, cluster: Cluster) -> None:
     text = "\n---\n".join(msgspec.json.encode(one).decode() for plan in plans for one in plan.objects)
     found.apply(text)
     found.ready(text)
+    objects = [one for plan in plans for one in plan.objects if isinstance(one, SecurityProfile)]
+    return [f"securityprofile/{one.metadata.name}" for one in objects if one.spec.tier is not Tier.DEFAULT]
 
 
 def _check(found: World, cluster: Cluster, ways: set[tuple[str, str, int]]) -> None:
@@ -202,9 +205,12 @@ def test_policies_allow_what_the_api_reference_allows_and_nothing_else(made: Wor
 
 def test_tiers_are_evaluated_before_and_after_policies(made: World) -> None:
     cluster = Cluster(NAMESPACES, PODS.values(), *POLICIES, tiers=TIERS)
-    _apply(made, cluster)
+    applied = _apply(made, cluster)
     sources = ("client", "db", "guest", "web-2")
     ways = {(source, "web-1", port) for source in sources for port in (9000, 9010, 9030, 9050, 8081)}
     ways |= {("web-1", "guest", port) for port in (7000, 7001, 7002, 7003)}
     ways |= {("guest", "client", port) for port in (7000, 7001, 7002, 7003)}
-    _check(made, cluster, ways)
+    try:
+        _check(made, cluster, ways)
+    finally:  # The other tests are about policies without tiers.
+        made.delete(*applied)
