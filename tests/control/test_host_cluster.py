@@ -10,7 +10,7 @@ from netloom.drivers.nft.changes import applied, changes
 from netloom.drivers.nft.tracking import Targets
 from netloom.model.kinds.cluster import Node
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
-from netloom.plan.kube.nftables import Table
+from netloom.plan.kube.node.nftables import Table
 from netloom.plan.problem import ProblemError
 from netloom.signals import Signal
 from netloom.sim import loop as sim

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.control.node.fabric import COMPARE, COUNT
+from netloom.control.node.fabrics.fabric import COMPARE, COUNT
 from netloom.diagnose.node.inspection import plans_of
 from netloom.model.document import Resource
 from netloom.model.registry import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from netloom.control.node.hooks import CONCURRENT
+from netloom.control.node.local_ports.hooks import CONCURRENT
 from netloom.model.document import Document
 from netloom.model.registry import EVENT, NETWORK_ATTACHMENT
 from netloom.plan.node.hooks import INTERRUPTED, OVERDUE, REFUSED

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from netloom.control.node.pods import PodPort, PodPorts
+from netloom.control.node.local_ports.pods import PodPort, PodPorts
 from netloom.drivers.vswitch.pods import POD, PodInterface
 from netloom.errors import Conflict, NetloomError, TimedOut
 from netloom.model.kinds.attachments import NetworkAttachment

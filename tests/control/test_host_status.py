@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.node.status import PlugResult, document, settled
+from netloom.control.node.local_ports.status import PlugResult, document, settled
 from netloom.control.node.views import AttachmentView
 from netloom.control.runtime.conditions import READY
 from netloom.model.document import Document

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from netloom.control.node.tunnels import REFRESH_MAX, REFRESH_MIN, TunnelNeighbours
+from netloom.control.node.fabrics.tunnels import REFRESH_MAX, REFRESH_MIN, TunnelNeighbours
 from netloom.drivers.link.codec import Neighbour
 from netloom.errors import Unreachable
 from netloom.sim import loop as sim

@@ -11,7 +11,7 @@ from netloom.model.document import Document
 from netloom.model.kubernetes import CLUSTER_NODE, SERVICE
 from netloom.model.registry import EVENT, LOAD_BALANCER
 from netloom.plan.kube import names
-from netloom.plan.kube.pools import parse
+from netloom.plan.kube.services.pools import parse
 from netloom.run.controllers import Options
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, memory, run, until

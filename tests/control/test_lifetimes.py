@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.local_ports.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import micro, stamp
 from netloom.control.runtime.counters import LIFETIMES, Histogram

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from netloom.drivers.link import kernel as link
 from netloom.drivers.nft import forwarding
 from netloom.drivers.nft.driver import NftTable
-from netloom.plan.kube.node import TABLE, ClusterNode
+from netloom.plan.kube.node.table import TABLE, ClusterNode
 from tests.run.agents import in_thread
 from tests.support.ovn import namespace, own, run, within
 

@@ -19,8 +19,8 @@ from netloom.drivers.nft.driver import NftTable
 from netloom.drivers.nft.listing import SeenTable
 from netloom.drivers.nft.listing import table as decoded
 from netloom.model.kinds.policy import ExternalAddress, ExternalTrafficPolicy, LoadBalancer, Vip
-from netloom.plan.kube.nftables import Table
-from netloom.plan.kube.node import TABLE, plan_table
+from netloom.plan.kube.node.nftables import Table
+from netloom.plan.kube.node.table import TABLE, plan_table
 from netloom.plan.problem import ProblemError
 from tests.drivers.nft_world import NODE, load, nft, ruleset
 from tests.plan.test_kube_node import balancer

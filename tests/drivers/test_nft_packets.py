@@ -9,7 +9,7 @@ import pytest
 from netloom.drivers.link import kernel as link
 from netloom.drivers.nft.tracking import forget, targets
 from netloom.model.kinds.policy import ExternalAddress, ExternalTrafficPolicy, LoadBalancer, Protocol, Vip
-from netloom.plan.kube.node import TABLE, plan_table
+from netloom.plan.kube.node.table import TABLE, plan_table
 from tests.drivers.nft_world import NODE, SECONDS, SILENCE, Place, in_namespace, nft, place, ruleset
 from tests.plan.test_kube_node import balancer
 from tests.run.agents import in_thread

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netloom.drivers.nft.tracking import Flow, decode, stale, targets
 from netloom.model.kinds.policy import ExternalTrafficPolicy, Protocol, Vip
-from netloom.plan.kube.node import plan_table
+from netloom.plan.kube.node.table import plan_table
 from tests.drivers.nft_world import NODE
 from tests.plan.test_kube_node import balancer
 

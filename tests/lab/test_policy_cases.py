@@ -15,9 +15,9 @@ from netloom.model.kinds import kubernetes
 from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.policy import SecurityProfile, Tier
 from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY
-from netloom.plan.kube.cluster_policies import plan_cluster_policy
 from netloom.plan.kube.planned import ClusterSettings
-from netloom.plan.kube.policies import plan_hosts, plan_policy
+from netloom.plan.kube.policies.cluster_policies import plan_cluster_policy
+from netloom.plan.kube.policies.network_policies import plan_hosts, plan_policy
 from tests.lab.worlds import MANIFESTS, Way, World, world
 from tests.plan.kube_objects import document
 from tests.plan.kube_world import Cluster, PodAt, Probe, policy

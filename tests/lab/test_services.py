@@ -12,8 +12,8 @@ from netloom.lab import Lab
 from netloom.model.kinds.kubernetes import EndpointSlice, NetworkPolicy, Service, decode
 from netloom.plan.kube.indexes import Namespaces
 from netloom.plan.kube.planned import ClusterSettings, Planned
-from netloom.plan.kube.policies import plan_hosts, plan_policy
-from netloom.plan.kube.services import plan_service
+from netloom.plan.kube.policies.network_policies import plan_hosts, plan_policy
+from netloom.plan.kube.services.load_balancers import plan_service
 from tests.lab.worlds import World, world
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]

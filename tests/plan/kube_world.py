@@ -21,10 +21,10 @@ from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY, CLUSTER_NODE
 from netloom.model.registry import SECURITY_PROFILE
 from netloom.model.schemas.validation import admit
 from netloom.plan.kube import names
-from netloom.plan.kube.cluster_policies import plan_cluster_policy
 from netloom.plan.kube.indexes import NamedPorts, Namespaces, NodeAddresses, port_labels
 from netloom.plan.kube.planned import ClusterSettings, Planned
-from netloom.plan.kube.policies import plan_hosts, plan_policy
+from netloom.plan.kube.policies.cluster_policies import plan_cluster_policy
+from netloom.plan.kube.policies.network_policies import plan_hosts, plan_policy
 from netloom.plan.world.selector_matches import selector_in
 from tests.plan.kube_objects import document
 

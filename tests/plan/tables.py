@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.plan.kube.nftables import Table, element
+from netloom.plan.kube.node.nftables import Table, element
 
 ACCEPT, MISMATCH = "", object()
 

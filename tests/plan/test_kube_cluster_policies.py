@@ -11,8 +11,8 @@ from netloom.model.kinds import kubernetes
 from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.policy import Action
 from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY
-from netloom.plan.kube.cluster_policies import STEP, plan_cluster_policy
-from netloom.plan.kube.matching import MOST_PROFILES
+from netloom.plan.kube.policies.cluster_policies import STEP, plan_cluster_policy
+from netloom.plan.kube.policies.matching import MOST_PROFILES
 from tests.plan.kube_objects import document
 from tests.plan.kube_world import SETTINGS, Cluster, Judge, PodAt, Probe
 from tests.plan.test_kube_policies_at_random import BLOCKS, NAMES, NUMBERS, clusters, policies, probes, selector

@@ -15,9 +15,9 @@ from netloom.model.kinds.attachments import (
 )
 from netloom.model.kinds.policy import Vip
 from netloom.plan.kube import names
-from netloom.plan.kube.host_ports import annotation, host_ports
-from netloom.plan.kube.nftables import Table
-from netloom.plan.kube.node import plan_table
+from netloom.plan.kube.node.host_ports import annotation, host_ports
+from netloom.plan.kube.node.nftables import Table
+from netloom.plan.kube.node.table import plan_table
 from tests.plan.kube_objects import pod
 from tests.plan.tables import Packet, receive
 from tests.plan.test_kube_node import LOCAL, NODE, OUTSIDE, balancer

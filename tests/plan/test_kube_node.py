@@ -26,8 +26,8 @@ from netloom.model.kinds.policy import (
     Protocol,
     Vip,
 )
-from netloom.plan.kube.nftables import Table, atom, disjoint, element
-from netloom.plan.kube.node import ClusterNode, cluster_node, is_host, plan_table
+from netloom.plan.kube.node.nftables import Table, atom, disjoint, element
+from netloom.plan.kube.node.table import ClusterNode, cluster_node, is_host, plan_table
 from tests.plan.tables import Packet, receive
 
 NODE = ClusterNode(

@@ -21,8 +21,8 @@ from netloom.plan.kube.indexes import (
     PortPlace,
     port_labels,
 )
-from netloom.plan.kube.matching import NamedPort
-from netloom.plan.kube.policies import named_ports, namespace_selectors
+from netloom.plan.kube.policies.matching import NamedPort
+from netloom.plan.kube.policies.network_policies import named_ports, namespace_selectors
 from tests.plan.kube_world import Cluster, Judge, PodAt, Probe, policy
 
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from netloom.errors import Invalid
 from netloom.model.kinds.kubernetes import Service, decode
 from netloom.plan.kube import names
-from netloom.plan.kube.pools import parse
-from netloom.plan.kube.service_addresses import Allocation, Holder, ServiceAddresses
+from netloom.plan.kube.services.addresses import Allocation, Holder, ServiceAddresses
+from netloom.plan.kube.services.pools import parse
 
 FOUR, SIX = "10.96.0.10", "fd96::10"
 SMALL = ("192.0.2.8/31", "2001:db8::8/127")

@@ -13,7 +13,7 @@ from netloom.model.registry import LOAD_BALANCER
 from netloom.model.schemas.validation import admit
 from netloom.plan.kube import names
 from netloom.plan.kube.planned import Planned
-from netloom.plan.kube.services import plan_service
+from netloom.plan.kube.services.load_balancers import plan_service
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 from tests.plan.kube_world import SETTINGS

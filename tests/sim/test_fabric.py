@@ -12,7 +12,7 @@ import os
 
 import pytest
 
-from netloom.control.node.fabric import FabricReconciler
+from netloom.control.node.fabrics.fabric import FabricReconciler
 from netloom.control.node.views import Followed
 from netloom.drivers.vxlan.driver import DesiredFlows, FabricFlows
 from netloom.sim import loop as sim

@@ -17,8 +17,8 @@ from netloom.plan.kube import names
 from netloom.plan.kube.changes import changes
 from netloom.plan.kube.cluster import plan_network, plan_node, slices
 from netloom.plan.kube.pods import plan_pod
-from netloom.plan.kube.policies import plan_hosts
-from netloom.plan.kube.pools import parse
+from netloom.plan.kube.policies.network_policies import plan_hosts
+from netloom.plan.kube.services.pools import parse
 from netloom.run.controllers import Options
 from netloom.sim import loop as sim
 from netloom.sim.links import NetworkFaults

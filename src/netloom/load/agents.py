@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from netloom.control.node.local_ports.status import PlugResult, document, settled
 from netloom.control.node.node import Facts, NodeReconciler
-from netloom.control.node.status import PlugResult, document, settled
 from netloom.control.node.views import AttachmentView, NodeWatches, attachment_informer
 from netloom.control.runtime import clock
 from netloom.control.runtime.cache import Change, Key

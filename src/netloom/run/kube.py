@@ -6,9 +6,9 @@ from itertools import combinations
 
 from netloom.errors import Cause, Invalid
 from netloom.model.values import addresses
-from netloom.plan.kube import pools
 from netloom.plan.kube.planned import ClusterSettings
-from netloom.plan.kube.pools import MOST_POOLS, Pool
+from netloom.plan.kube.services import pools
+from netloom.plan.kube.services.pools import MOST_POOLS, Pool
 from netloom.run.config import ControlSettings
 from netloom.store.base import Store
 

@@ -51,11 +51,11 @@ from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.changes import changes, differs
 from netloom.plan.kube.cluster import plan_network, plan_node, slices, zone
-from netloom.plan.kube.named_profiles import named
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned
 from netloom.plan.kube.pods import plan_pod, wants_attachment
-from netloom.plan.kube.policies import plan_hosts
-from netloom.plan.kube.services import has_hints, plan_service
+from netloom.plan.kube.policies.named_profiles import named
+from netloom.plan.kube.policies.network_policies import plan_hosts
+from netloom.plan.kube.services.load_balancers import has_hints, plan_service
 from netloom.plan.object_changes import Changes
 from netloom.plan.problem import Problem, Unit
 

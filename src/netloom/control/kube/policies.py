@@ -9,10 +9,10 @@ from netloom.control.runtime.cache import Change
 from netloom.model.kinds.cluster_policies import ClusterNetworkPolicy
 from netloom.model.kinds.kubernetes import ClusterNamespace, ClusterNode, NetworkPolicy, Pod
 from netloom.model.kubernetes import CLUSTER_NETWORK_POLICY, NETWORK_POLICY
-from netloom.plan.kube import cluster_policies, policies
 from netloom.plan.kube.indexes import NamedPorts, Namespaces, NodeAddresses, PolicyIndex, PolicyKey
 from netloom.plan.kube.planned import ClusterSettings, Planned
 from netloom.plan.kube.pods import wants_attachment
+from netloom.plan.kube.policies import cluster_policies, network_policies
 from netloom.plan.problem import Unit
 
 
@@ -30,7 +30,7 @@ class PolicyPlans:
 
     def plan(self, policy: NetworkPolicy) -> Planned:
         """Return what must exist for a NetworkPolicy."""
-        return policies.plan_policy(self._settings, policy, self._namespaces.selected, self._ports.numbers)
+        return network_policies.plan_policy(self._settings, policy, self._namespaces.selected, self._ports.numbers)
 
     def plan_cluster(self, policy: ClusterNetworkPolicy) -> Planned:
         """Return what must exist for a ClusterNetworkPolicy."""
@@ -44,7 +44,9 @@ class PolicyPlans:
         if change.new is None:
             self._index.put(key)
         else:
-            self._index.put(key, policies.namespace_selectors(change.new), policies.named_ports(change.new))
+            new = change.new
+            selectors = network_policies.namespace_selectors(new)
+            self._index.put(key, selectors, network_policies.named_ports(new))
 
     def cluster_policy_changed(self, change: Change[ClusterNetworkPolicy]) -> None:
         """Update what the plan of a ClusterNetworkPolicy reads."""

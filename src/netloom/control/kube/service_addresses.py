@@ -11,7 +11,7 @@ from netloom.errors import Conflict, NotFound
 from netloom.model.kinds.kubernetes import Service
 from netloom.model.kubernetes import SERVICE
 from netloom.plan.kube.planned import ClusterSettings
-from netloom.plan.kube.service_addresses import Holder, ServiceAddresses
+from netloom.plan.kube.services.addresses import Holder, ServiceAddresses
 from netloom.plan.problem import Problem, Unit
 
 

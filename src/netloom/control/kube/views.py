@@ -46,9 +46,9 @@ from netloom.model.registry import (
 )
 from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector
 from netloom.plan.kube import names
-from netloom.plan.kube.named_profiles import named
 from netloom.plan.kube.planned import ClusterSettings
-from netloom.plan.kube.services import has_hints
+from netloom.plan.kube.policies.named_profiles import named
+from netloom.plan.kube.services.load_balancers import has_hints
 from netloom.plan.problem import Unit
 from netloom.store.base import Store, Stored
 

@@ -1,7 +1,7 @@
 """Keeps the nftables table of a node of a Kubernetes cluster, and has the kernel forward packets.  There is one key.
 
     attachments: node.NODE, hostPorts of pods ─┐
-    LoadBalancers with ways from outside ──────┴─► plan/kube/node.py ─► drivers/nft
+    LoadBalancers with ways from outside ──────┴─► plan/kube/node/table.py ─► drivers/nft
 
 While the node has no such attachment it is no part of the cluster, and the table does not exist. Nothing is written
 before all LoadBalancers are known: the table of the previous agent stays as it is. Every minute the table is read back,
@@ -24,9 +24,9 @@ from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.plan.kube import names
-from netloom.plan.kube.host_ports import host_ports
-from netloom.plan.kube.nftables import Table
-from netloom.plan.kube.node import ClusterNode, cluster_node, is_host, plan_table
+from netloom.plan.kube.node.host_ports import host_ports
+from netloom.plan.kube.node.nftables import Table
+from netloom.plan.kube.node.table import ClusterNode, cluster_node, is_host, plan_table
 from netloom.plan.problem import Problem, ProblemError, Unit
 from netloom.store.base import Store
 

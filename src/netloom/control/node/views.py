@@ -37,7 +37,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.local_ports.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.informer import Informer, informer, lean
 from netloom.model.document import Resource

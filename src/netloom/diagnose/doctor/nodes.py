@@ -2,9 +2,10 @@
 
 It checks the nodes whose switches can be reached (`Access.switches`).
 
-*Repairs* use the agent's own code (`control/node/ports.py`, `drivers/`): what is missing is created as the agent
-creates it. Only what carries Netloom's owner is removed, and only after another request to the API shows that it does
-not belong here. If an agent holds the lock of the switch's database, changes are guarded by the rows that were read.
+*Repairs* use the agent's own code (`control/node/local_ports/ports.py`, `drivers/`): what is missing is created as the
+agent creates it. Only what carries Netloom's owner is removed, and only after another request to the API shows that it
+does not belong here. If an agent holds the lock of the switch's database, changes are guarded by the rows that were
+read.
 """
 
 import asyncio

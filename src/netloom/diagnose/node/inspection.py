@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from netloom.control.node.ports import Ports
+from netloom.control.node.local_ports.ports import Ports
 from netloom.diagnose.access import Switch, following
 from netloom.diagnose.node import bridges, fabric
 from netloom.diagnose.node.fabric import Plans

@@ -2,5 +2,5 @@
 
 `driver` is a `ReconciledSet` (drivers/shapes.py); `listing` decodes what `nft -j` prints; `changes` makes the commands
 of one transaction; `forwarding` sets what the kernel needs to forward packets; `tracking` ends flows of UDP that the
-table no longer leads to where they go. What the table has is planned in plan/kube/node.py.
+table no longer leads to where they go. What the table has is planned in plan/kube/node/table.py.
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netloom.drivers.nft.listing import SeenChain, SeenSet, SeenTable, declaration, form
-from netloom.plan.kube.nftables import Chain, Json, NamedSet, Table
+from netloom.plan.kube.node.nftables import Chain, Json, NamedSet, Table
 
 COMMENT = "netloom: written by the agent, which restores it"
 PER_COMMAND = 512

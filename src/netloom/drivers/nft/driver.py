@@ -22,7 +22,7 @@ import msgspec
 
 from netloom.drivers.nft.changes import Changes, applied, changes
 from netloom.drivers.nft.listing import SeenTable, table
-from netloom.plan.kube.nftables import Table
+from netloom.plan.kube.node.nftables import Table
 from netloom.plan.problem import ProblemError
 from netloom.signals import Signal
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from netloom.plan.kube.nftables import Chain, Hook, Json, NamedSet, atom
+from netloom.plan.kube.node.nftables import Chain, Hook, Json, NamedSet, atom
 
 Declared = tuple[Json, ...]
 

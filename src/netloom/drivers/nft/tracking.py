@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from netloom.plan.kube.nftables import PROTOCOLS, Table, element
+from netloom.plan.kube.node.nftables import PROTOCOLS, Table, element
 
 UDP = PROTOCOLS["udp"]
 _NETFILTER = 12

@@ -1,6 +1,6 @@
 """The CNI plugin: how a container runtime asks for the interfaces of pods.
 
-    kubelet ─► containerd, CRI-O ─► shim.py ─► cni.sock ─► server.py ─► verbs.py ─► control/node/pods.py
+    kubelet ─► containerd, CRI-O ─► shim.py ─► cni.sock ─► server.py ─► verbs.py ─► control/node/local_ports/pods.py
                (a process for each call)      (in the agent: bounded)
 
     request   LENGTH "\\n" {"CNI_NAME=VALUE" NUL}… NUL STDIN        LENGTH: the bytes after this line, in decimal

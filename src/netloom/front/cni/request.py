@@ -197,7 +197,7 @@ def _capabilities(configuration: Mapping[str, Any]) -> tuple[tuple[str, ...], st
     if not isinstance(asked, dict):
         raise CniError(Code.CONFIGURATION, "runtimeConfig: must be an object")
     # A runtime may pass a capability without a use for it, such as no bandwidth. The ports of the node are in the pod's
-    # attachment too (plan/kube/host_ports.py).
+    # attachment too (plan/kube/node/host_ports.py).
     for name, value in asked.items():
         used = any(value.values()) if isinstance(value, dict) else bool(value)
         if name not in ("ips", "mac", "portMappings") and used:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from netloom.control.node.pods import PodPorts
+from netloom.control.node.local_ports.pods import PodPorts
 from netloom.control.runtime.counters import Histograms
 from netloom.drivers.vswitch.pods import PodInterface
 from netloom.errors import NetloomError

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from netloom.model.kinds.kubernetes import ClusterNode, LabelSelector, Pod
 from netloom.model.values import addresses
 from netloom.plan.kube import names
-from netloom.plan.kube.matching import NamedPort
-from netloom.plan.kube.selecting import matches
+from netloom.plan.kube.policies.matching import NamedPort
+from netloom.plan.kube.policies.selecting import matches
 
 _SelectorKey = tuple[object, ...]
 LONGEST_PORT_NAME = 15

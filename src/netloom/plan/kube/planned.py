@@ -8,7 +8,7 @@ from netloom.model.document import ObjectMeta, Resource
 from netloom.model.values import addresses
 from netloom.model.values.addresses import Block
 from netloom.plan.kube import names
-from netloom.plan.kube.pools import Pool
+from netloom.plan.kube.services.pools import Pool
 from netloom.plan.problem import Problem
 
 

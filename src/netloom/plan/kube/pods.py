@@ -14,10 +14,10 @@ from netloom.model.kinds.kubernetes import Pod
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.kube import names
 from netloom.plan.kube.cluster import Slice
-from netloom.plan.kube.host_ports import annotation
 from netloom.plan.kube.indexes import port_labels
-from netloom.plan.kube.named_profiles import FindProfile, granted
+from netloom.plan.kube.node.host_ports import annotation
 from netloom.plan.kube.planned import NOTHING, ClusterSettings, Planned, meta
+from netloom.plan.kube.policies.named_profiles import FindProfile, granted
 from netloom.plan.problem import Problem
 
 

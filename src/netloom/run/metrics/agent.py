@@ -3,7 +3,7 @@
 from collections import Counter as Tally
 from collections.abc import Mapping
 
-from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.local_ports.lifetimes import Lifetimes
 from netloom.run.metrics import runtime
 from netloom.run.metrics.exposition import Counter, Families, Gauge, counted, histogram, histograms
 from netloom.run.node.agent import Agent

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from netloom import __version__
-from netloom.control.node.bridges import BridgeReconciler
-from netloom.control.node.fabric import FabricReconciler
-from netloom.control.node.hooks import ProgramRunner
+from netloom.control.node.fabrics.bridges import BridgeReconciler
+from netloom.control.node.fabrics.fabric import FabricReconciler
 from netloom.control.node.host import NodeHost
 from netloom.control.node.host_documents import WORKERS, AppliedOwners, HostDocumentApplier, host_documents_informer
-from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.local_ports.hooks import ProgramRunner
+from netloom.control.node.local_ports.lifetimes import Lifetimes
+from netloom.control.node.local_ports.pods import PodPorts
+from netloom.control.node.local_ports.port_planner import PortPlanner
+from netloom.control.node.local_ports.ports import Ports
 from netloom.control.node.node import NodeReconciler, PartStates
-from netloom.control.node.pods import PodPorts
-from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.ports import Ports
 from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.control.runtime.client import Client

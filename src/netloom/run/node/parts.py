@@ -12,21 +12,21 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from netloom.control.node import bridges
-from netloom.control.node.attachments import WORKERS, AttachmentReconciler
-from netloom.control.node.bridges import BridgeReconciler
-from netloom.control.node.fabric import FabricReconciler
-from netloom.control.node.hooks import HookRunner, ProgramRunner
+from netloom.control.node.fabrics import bridges
+from netloom.control.node.fabrics.bridges import BridgeReconciler
+from netloom.control.node.fabrics.fabric import FabricReconciler
+from netloom.control.node.fabrics.remote_vteps import KEY, RemoteVtepReconciler
+from netloom.control.node.fabrics.tunnels import TunnelNeighbours
 from netloom.control.node.host import NodeHost
-from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.local_ports.attachments import WORKERS, AttachmentReconciler
+from netloom.control.node.local_ports.hooks import HookRunner, ProgramRunner
+from netloom.control.node.local_ports.lifetimes import Lifetimes
+from netloom.control.node.local_ports.pods import PodPorts
+from netloom.control.node.local_ports.port_planner import PortPlanner
+from netloom.control.node.local_ports.ports import Ports
 from netloom.control.node.mirrors import MirrorReconciler
 from netloom.control.node.node import CLUSTER_NETWORK, PartStates
-from netloom.control.node.pods import PodPorts
-from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.ports import Ports
-from netloom.control.node.remote_vteps import KEY, RemoteVtepReconciler
 from netloom.control.node.switch import NodeSwitch
-from netloom.control.node.tunnels import TunnelNeighbours
 from netloom.control.node.views import AttachmentView, NodeWatches, where
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
@@ -314,7 +314,7 @@ def serve_cluster(on: NodeServices) -> Part:
     from netloom.drivers.nft.driver import NftTable
     from netloom.drivers.nft.forwarding import enable
     from netloom.drivers.nft.tracking import Targets, forget
-    from netloom.plan.kube.node import TABLE
+    from netloom.plan.kube.node.table import TABLE
 
     async def forgotten(now: Targets, before: Targets) -> int:
         return await asyncio.to_thread(forget, now, before)

@@ -5,12 +5,12 @@
 
 `reconcile` handles one attachment: it plans its port (`plan/node/ports.py`), compares with the switch and the kernel,
 and does what is missing. It never waits for the switch or for OVN: it returns, and their result, which is a change in
-the local database, or flows that the switch has accepted (`control/node/fabric.py`), enqueues the attachment again.
-Changes of many attachments at the same time share transactions.
+the local database, or flows that the switch has accepted (`control/node/fabrics/fabric.py`), enqueues the attachment
+again. Changes of many attachments at the same time share transactions.
 
 All state is found again after a restart: ours are the rows with our owner and the pairs with our alias; those whose
-attachment is gone are removed. A pod's port also needs a container runtime to ask for it (`control/node/pods.py`). What
-`Ports` keeps in memory only saves visits to network namespaces.
+attachment is gone are removed. A pod's port also needs a container runtime to ask for it (`pods.py`). What `Ports`
+keeps in memory only saves visits to network namespaces.
 
 A problem (a missing namespace, a name that is taken) becomes the attachment's condition, and is retried after a wait
 that grows; other attachments are not affected. A port that the node's operator does not grant (`plan/node/grants.py`)
@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NoReturn
 
-from netloom.control.node.hooks import HookRunner
-from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.ports import UP_NOTICED, Ports, PortState
-from netloom.control.node.status import PlugResult, document, settled
+from netloom.control.node.local_ports.hooks import HookRunner
+from netloom.control.node.local_ports.lifetimes import Lifetimes
+from netloom.control.node.local_ports.port_planner import PortPlanner
+from netloom.control.node.local_ports.ports import UP_NOTICED, Ports, PortState
+from netloom.control.node.local_ports.status import PlugResult, document, settled
 from netloom.control.node.switch import NodeSwitch
 from netloom.control.node.views import NETNS, AttachmentView
 from netloom.control.runtime.cache import Cache, Change, Key

@@ -6,7 +6,7 @@
 The attachment belongs to a controller, which makes it when the pod is scheduled, or takes it from a PortPool; here it
 is only waited for. That of a pool has its pair and its port already: the inner end is moved, and configured. The
 sandbox, which says where the inner end belongs, is known from the runtime's ADD to its DEL, whatever happens to the
-attachment meanwhile; `control/node/attachments.py` reconciles the port between them. Here the same steps are taken
+attachment meanwhile; `attachments.py` reconciles the port between them. Here the same steps are taken
 directly, one port at a time, so that neither the API server nor the reconciler's queue delays a pod.
 
 Nothing polls: an `add` sleeps until something that it waits for changes. As many as `AT_A_TIME` make ports at a time,
@@ -22,11 +22,11 @@ from typing import NamedTuple, NoReturn
 
 from msgspec import structs
 
-from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.ports import UP_NOTICED, Ports
-from netloom.control.node.status import WAITING
+from netloom.control.node.local_ports.port_planner import PortPlanner
+from netloom.control.node.local_ports.ports import UP_NOTICED, Ports
+from netloom.control.node.local_ports.status import WAITING
+from netloom.control.node.local_ports.turns import Turns
 from netloom.control.node.switch import NodeSwitch
-from netloom.control.node.turns import Turns
 from netloom.control.node.views import POD, AttachmentView
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.drivers.link.kernel import MISSING, OWN

@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, NoReturn
 
-from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.local_ports.port_planner import PortPlanner
 from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import Informer

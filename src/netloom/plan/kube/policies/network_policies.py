@@ -26,7 +26,8 @@ from netloom.model.kinds.kubernetes import NetworkPolicy, NetworkPolicyEgressRul
 from netloom.model.kinds.policy import EgressRule, IngressRule, Peer, SecurityProfile, SecurityProfileSpec
 from netloom.model.selection import LabelSelector
 from netloom.plan.kube import names
-from netloom.plan.kube.matching import (
+from netloom.plan.kube.planned import ClusterSettings, Planned
+from netloom.plan.kube.policies.matching import (
     MOST_IN_POLICY,
     MOST_PEERS,
     MOST_PROFILES,
@@ -40,7 +41,6 @@ from netloom.plan.kube.matching import (
     numbered,
     profile,
 )
-from netloom.plan.kube.planned import ClusterSettings, Planned
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from netloom.control.node.turns import Turns
+from netloom.control.node.local_ports.turns import Turns
 from netloom.control.runtime.cache import Key
 from netloom.drivers.link.codec import Link
 from netloom.drivers.shapes import PortDevices, PortRelays

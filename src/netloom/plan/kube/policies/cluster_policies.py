@@ -24,7 +24,8 @@ from netloom.model.kinds.cluster_policies import (
 from netloom.model.kinds.kubernetes import IPBlock, NetworkPolicyPeer, NetworkPolicyPort
 from netloom.model.kinds.policy import Action, EgressRule, IngressRule, SecurityProfile, SecurityProfileSpec, Tier
 from netloom.plan.kube import names
-from netloom.plan.kube.matching import (
+from netloom.plan.kube.planned import ClusterSettings, Planned
+from netloom.plan.kube.policies.matching import (
     MOST_IN_POLICY,
     MOST_PEERS,
     MOST_PROFILES,
@@ -38,7 +39,6 @@ from netloom.plan.kube.matching import (
     numbered,
     profile,
 )
-from netloom.plan.kube.planned import ClusterSettings, Planned
 
 FindNodes = Callable[[kubernetes.LabelSelector], Sequence[str]]
 """Returns the addresses of the nodes that a selector selects, sorted."""

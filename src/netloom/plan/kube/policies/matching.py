@@ -16,7 +16,7 @@ from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOpe
 from netloom.plan.kube import names
 from netloom.plan.kube.blocks import BlockError, remaining
 from netloom.plan.kube.planned import ClusterSettings, meta
-from netloom.plan.kube.selecting import TooComplexError, alternatives
+from netloom.plan.kube.policies.selecting import TooComplexError, alternatives
 from netloom.plan.problem import Problem
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which follows from Addressed and
 Plugged. Plugged becomes true when the port's flows are installed, by OVN or by the vxlan fabric, and not earlier: so
 IPAM and the agent, whichever writes Ready next, write the same. The agent also writes `postCreateExecReport`
-(`control/node/hooks.py`).
+(`control/node/local_ports/hooks.py`).
 """
 
 from datetime import datetime

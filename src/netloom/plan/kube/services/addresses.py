@@ -17,8 +17,8 @@ from typing import NamedTuple
 from netloom.model.kinds.kubernetes import Service
 from netloom.plan.addresses.blocks import Address, AddressSet, address
 from netloom.plan.kube import names
-from netloom.plan.kube.pools import Pool
-from netloom.plan.kube.services import cluster_ips
+from netloom.plan.kube.services.load_balancers import cluster_ips
+from netloom.plan.kube.services.pools import Pool
 from netloom.plan.problem import Problem
 
 

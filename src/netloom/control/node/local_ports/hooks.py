@@ -26,7 +26,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from msgspec import structs
 
-from netloom.control.node.status import PlugResult, has_report
+from netloom.control.node.local_ports.status import PlugResult, has_report
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock, micro
 from netloom.control.runtime.counters import Histograms

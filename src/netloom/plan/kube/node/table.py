@@ -28,10 +28,10 @@ from msgspec import Struct
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.policy import ExternalTrafficPolicy, LoadBalancer, Vip
 from netloom.model.values import addresses
-from netloom.plan.kube import nftables
-from netloom.plan.kube.host_ports import HostPort
 from netloom.plan.kube.names import HOST, HOST_DEVICE
-from netloom.plan.kube.nftables import Chain, Expression, Hook, NamedSet, Rule, Table, element, rule
+from netloom.plan.kube.node import nftables
+from netloom.plan.kube.node.host_ports import HostPort
+from netloom.plan.kube.node.nftables import Chain, Expression, Hook, NamedSet, Rule, Table, element, rule
 from netloom.plan.problem import Problem, Unit
 
 TABLE = "netloom"
