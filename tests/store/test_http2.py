@@ -415,3 +415,25 @@ def test_a_new_credential_gets_a_new_connection(tls: ssl.SSLContext) -> None:
         await until(first.is_closing)
 
     on_server(tls, answer, act, login=Renewed())
+
+
+def test_who_asks_at_the_moment_a_connection_is_made_gets_it() -> None:
+    async def main() -> None:
+        gate = asyncio.get_running_loop().create_future()
+        made = http2.Connection()
+
+        async def connect() -> http2.Connection:
+            await gate
+            return made
+
+        pool = http2.Pool(connect)
+        first = asyncio.create_task(pool.take())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gate.set_result(None)
+        second = asyncio.create_task(pool.take())  # It runs when the attempt has ended, and nobody was told yet.
+        assert await first is await second is made
+        made.lost.set_result(None)
+        await pool.close()
+
+    asyncio.run(main())

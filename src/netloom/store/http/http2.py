@@ -443,8 +443,7 @@ class Pool:
 
     async def _made(self) -> Connection | None:
         if self._attempt is None:
-            self._attempt = asyncio.get_running_loop().create_task(self._connect())
-            self._attempt.add_done_callback(self._attempted)
+            self._attempt = asyncio.get_running_loop().create_task(self._connected())
         attempt = self._attempt
         try:
             return await asyncio.shield(attempt)
@@ -455,11 +454,19 @@ class Pool:
         except Unreachable as error:
             raise copy.copy(error) from error  # One exception for each caller: raising it writes a traceback into it.
 
-    def _attempted(self, attempt: asyncio.Task[Connection | None]) -> None:
-        self._attempt = None
-        self._connections = [connection for connection in self._connections if not connection.closing]
-        if not attempt.cancelled() and attempt.exception() is None and (made := attempt.result()) is not None:
-            self._connections.append(made)
+    async def _connected(self) -> Connection | None:
+        """Make a connection and keep it.
+
+        Both in one task: who finds the attempt done finds its connection, too, and does not ask for it again and again.
+        """
+        try:
+            made = await self._connect()
+            self._connections = [connection for connection in self._connections if not connection.closing]
+            if made is not None:
+                self._connections.append(made)
+            return made
+        finally:
+            self._attempt = None
 
 
 def _unpadded(flags: int, body: bytes) -> bytes:
