@@ -49,9 +49,13 @@ def _join(layout: Layout, number: int) -> None:
         layout.netns("underlay"),
         f"site{number}",
     )
-    # The kernel removes the cable of an earlier time some moments after the namespace at its other end.
-    if device in (line.split(":")[1].strip().partition("@")[0] for line in _links(router)):
-        _batch(router, [f"link delete dev {device}"])
+    # The kernel removes the cable of an earlier time some moments after the namespace at its other end: maybe just now.
+    if _has(router, device):
+        try:
+            _batch(router, [f"link delete dev {device}"])
+        except Internal:
+            if _has(router, device):
+                raise
     _batch(
         router,
         (
@@ -65,8 +69,9 @@ def _join(layout: Layout, number: int) -> None:
     _no_offload(underlay, [ROUTER])
 
 
-def _links(netns: str) -> list[str]:
-    return run(["ip", "-n", netns, "-oneline", "link", "show"]).splitlines()
+def _has(netns: str, device: str) -> bool:
+    links = run(["ip", "-n", netns, "-oneline", "link", "show"]).splitlines()
+    return device in (line.split(":")[1].strip().partition("@")[0] for line in links)
 
 
 def bare(netns: str) -> None:
