@@ -41,7 +41,7 @@ demo: setup lab-setup  ## run a demo: networks of a small company on three virtu
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old clientgo gobgp cnitool helm  ## run all tests against the real programs, and check their coverage
+test: test-setup kube kubectl-old clientgo gobgp helm  ## run all tests against the real programs, and check their coverage
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: coverage is not checked with ARGS',tools/coverage-gate)
@@ -63,9 +63,9 @@ test-versions: test-setup kubectl-old  ## run the tests against other versions o
 	@$(MAKE) --no-print-directory test-uvicorn test-python
 
 .PHONY: test-kills
-test-kills: test-setup kube  ## kill what runs while Sandboxes (KILLS=50 times) and pods (POD_KILLS=200) come and go
+test-kills: test-setup kube cnitool  ## kill what runs while Sandboxes (KILLS=50 times) and pods (POD_KILLS=200) come and go
 	@NETLOOM_TEST_KILLS=$(KILLS) $(PYTEST) -n0 tests/lab/test_sandbox_kills.py $(ARGS)
-	@NETLOOM_TEST_KILLS=$(POD_KILLS) $(PYTEST) -n0 -m 'not versions' tests/lab/test_kube_kills.py $(ARGS)
+	@NETLOOM_TEST_KILLS=$(POD_KILLS) $(PYTEST) -n0 -m 'churn and not versions' tests/lab $(ARGS)
 
 .PHONY: test-conformance
 test-conformance: test-setup kube  ## run Kubernetes' own tests of the network on a lab, all or FOCUS='REGEX'

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,21 @@ def test_a_lab_that_was_killed_leaves_nothing_and_comes_up_with_its_pods(
 
 def _machine() -> dict[str, object]:
     kernel = {name: Path("/proc/sys", *name.split(".")).read_text() for name in KERNEL}
-    sockets = sorted(os.listdir(SHIM_SOCKETS)) if os.path.isdir(SHIM_SOCKETS) else []
-    return {**kernel, **{path: os.path.exists(path) for path in OF_THE_MACHINE}, "sockets": sockets}
+    return {**kernel, **{path: os.path.exists(path) for path in OF_THE_MACHINE}, "abandoned": _abandoned_sockets()}
+
+
+def _abandoned_sockets() -> list[str]:
+    """Return the sockets of shims that have ended; those of other labs, which may run beside, have a listener."""
+    found = []
+    for name in sorted(os.listdir(SHIM_SOCKETS)) if os.path.isdir(SHIM_SOCKETS) else []:
+        with socket.socket(socket.AF_UNIX) as one:
+            try:
+                one.connect(os.path.join(SHIM_SOCKETS, name))
+            except ConnectionRefusedError:
+                found.append(name)
+            except FileNotFoundError:
+                pass  # Its lab has just removed it.
+    return found
 
 
 def _get(lab: Lab, kubectl: Kubectl, *words: str) -> list[dict[str, Any]]:

@@ -22,7 +22,14 @@ from tests.lab import labs
 from tests.lab.cni_runtime import Runtime, Said
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.kube, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.ovn,
+    pytest.mark.root,
+    pytest.mark.kube,
+    pytest.mark.churn,
+    pytest.mark.timeout(300),
+]
 
 ROOT = Path(__file__).parents[2]
 LIST = "cni.dev/valid-attachments"

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.ovn,
     pytest.mark.root,
     pytest.mark.kube,
+    pytest.mark.churn,
     pytest.mark.slow,
     pytest.mark.timeout(600 + 30 * KILLS),
 ]

@@ -22,7 +22,14 @@ from tests.lab.resting import eventually, healthy
 from tests.support.kubectl import Kubectl
 from tests.support.process import Program, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.kube, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.ovn,
+    pytest.mark.root,
+    pytest.mark.kube,
+    pytest.mark.churn,
+    pytest.mark.timeout(1200),
+]
 
 NAMESPACE = "rolling"
 WORLD = "198.51.100.1"
