@@ -120,7 +120,7 @@ class Churn:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wish for nothing more."""
+        """Ask for no further changes."""
         self._enough.set()
         if self._thread.ident is not None:
             self._thread.join(60)
@@ -138,11 +138,11 @@ class Churn:
         try:
             while not self._enough.wait(self._random.uniform(0, PACE)):
                 with contextlib.suppress(*AWAY):
-                    self._wish()
+                    self._request()
         except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to
             self.problems.append(repr(error))
 
-    def _wish(self) -> None:
+    def _request(self) -> None:
         random = self._random
         kind = random.choices(COMING_AND_GOING, (70, 10, 8, 12))[0]
         match kind:

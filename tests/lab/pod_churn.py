@@ -20,7 +20,7 @@ from tests.lab.resting import eventually
 from tests.support.process import wait_until
 
 PACE = 0.5
-"""Seconds between two wishes, at most."""
+"""Seconds between two changes, at most."""
 MOST = 4
 """Pods for each node."""
 OWN = "netloom-of"
@@ -50,7 +50,7 @@ class PodChurn:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wish for nothing more."""
+        """Ask for no further changes."""
         self._enough.set()
         if self._thread.ident is not None:
             self._thread.join(60)
@@ -66,11 +66,11 @@ class PodChurn:
         try:
             while not self._enough.wait(self._random.uniform(0, PACE)):
                 with contextlib.suppress(*AWAY):
-                    self._wish()
+                    self._request()
         except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to
             self.problems.append(repr(error))
 
-    def _wish(self) -> None:
+    def _request(self) -> None:
         pods = self._pods(self._own.ask)
         if twice := _twice(pods):
             self.problems.append(f"addresses of several pods: {twice}")

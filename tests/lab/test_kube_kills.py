@@ -58,7 +58,7 @@ def test_whatever_is_killed_every_pod_gets_its_network_and_nothing_is_left(clust
 
 
 def _victims(lab: Lab, random: Random) -> list[str]:
-    """Return whom to kill: first one of each kind, in any order."""
+    """Return the processes to kill: first one of each kind, in any order."""
     first = [*CENTRAL, *(f"{program}-{random.choice(lab.nodes)}" for program in OF_A_NODE)]
     random.shuffle(first)
     every = [*CENTRAL, *_of_nodes(lab)]

@@ -1,4 +1,4 @@
-"""The bridges of linux Networks: where their VXLAN ports lead, whom they refuse, and what others say of them."""
+"""The bridges of linux Networks: where their VXLAN ports lead, what they refuse, and what others see of them."""
 
 from typing import Any
 
